@@ -1,0 +1,44 @@
+"""What the embedded shape (one machine, nothing to install) keeps under `var/`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from django.core.management.utils import get_random_secret_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def local_secret(path: Path) -> str:
+    """Return the secret kept in `path`; the first caller makes it, readable by its owner alone.
+
+    Web, workers and beat start together: the file appears whole by a link, which only one of them
+    can make, and all of them read that one.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(get_random_secret_key())
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)
+        draft.unlink()
+    return path.read_text()
+
+
+def broker_folders(folder: Path) -> dict[str, object]:
+    """Make the folders of the filesystem broker; return its transport options."""
+    queue, taken, control = (folder / name for name in ("queue", "taken", "control"))
+    for each in (queue, taken, control):
+        each.mkdir(parents=True, exist_ok=True)
+    return {
+        "data_folder_in": str(queue),
+        "data_folder_out": str(queue),
+        "processed_folder": str(taken),
+        "control_folder": str(control),
+        # The default of one second is paid once for every message of a burst.
+        "polling_interval": 0.1,
+    }

@@ -1,0 +1,102 @@
+"""What every test can rely on: its own files, no leftover messages, no silent skip under CI."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from django.conf import settings
+from django.db import connections
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from celery import Celery
+
+UNDER_CI = bool(os.environ.get("CI"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what this run cannot or should not execute: a skip would hide it among the passed."""
+    on_postgres = connections["default"].vendor == "postgresql"
+    soaking = "soak" in config.option.markexpr
+
+    def wanted(item: pytest.Item) -> bool:
+        if item.get_closest_marker("postgres") and not on_postgres:
+            return False
+        return soaking or not item.get_closest_marker("soak")
+
+    unwanted = [item for item in items if not wanted(item)]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if wanted(item)]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Under CI a skipped test fails the run: what was not tried has not passed."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if UNDER_CI and exitstatus == 0 and reporter is not None and reporter.stats.get("skipped"):
+        reporter.write_line("CI: a skipped test fails the run.", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what stands for `var/` in this run, so that two runs in one checkout never meet."""
+    return tmp_path_factory.mktemp("var")
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(run_folder: Path) -> None:
+    """Give SQLite a file: threads and processes must see one database, under its real locking."""
+    connection = connections["default"]
+    if connection.vendor == "sqlite":
+        connection.settings_dict["TEST"]["NAME"] = str(run_folder / "test.sqlite3")
+    elif worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        connection.settings_dict["TEST"]["NAME"] = (
+            f"test_{settings.DATABASES['default']['NAME']}_{worker}"
+        )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def celery_app(run_folder: Path) -> Iterator[Celery]:
+    """Return the app, its filesystem broker moved into this run's own folder."""
+    from config import embedded
+    from config.celery import app
+
+    os.environ["WAKEFUL_VAR"] = str(run_folder)
+    if settings.BROKER_URL.startswith("filesystem:"):
+        app.conf.broker_transport_options = embedded.broker_folders(run_folder / "broker")
+    yield app
+    app.pool.force_close_all()
+
+
+@pytest.fixture(autouse=True)
+def _empty_queues(request: pytest.FixtureRequest, celery_app: Celery) -> None:
+    """Begin each broker case with empty queues: an earlier run may have left messages behind."""
+    if request.node.get_closest_marker("broker"):
+        with celery_app.connection_for_write() as connection:
+            for queue in celery_app.amqp.queues.values():
+                bound = queue(connection.default_channel)
+                bound.declare()
+                bound.purge()
+
+
+@pytest.fixture
+def worker_environment(transactional_db: None, run_folder: Path) -> dict[str, str]:
+    """Return the environment in which a child process sees this test's database and broker."""
+    name = str(connections["default"].settings_dict["NAME"])
+    if connections["default"].vendor == "sqlite":
+        database_url = f"sqlite:///{name}"
+    else:
+        server, _, _ = os.environ["DATABASE_URL"].rpartition("/")
+        database_url = f"{server}/{name}"
+    return {
+        **os.environ,
+        "DATABASE_URL": database_url,
+        "SECRET_KEY": settings.SECRET_KEY,
+        "WAKEFUL_VAR": str(run_folder),
+    }
