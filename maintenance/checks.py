@@ -1,7 +1,7 @@
 """System checks: configurations that would break a promise, each with a stable id and a hint.
 
 Errors stop `migrate`, `runserver`, and, by `refuse_errors`, workers and beat. What only a
-connection to the broker can tell (its eviction policy, say) is for the command `maintenance doctor`.
+connection to the broker can tell (its eviction policy, say) the command `maintenance doctor` tells.
 """
 
 from __future__ import annotations
@@ -221,9 +221,7 @@ def check_databases(**_kwargs: Any) -> Messages:
     return found
 
 
-def check_effective_isolation(
-    *, databases: Sequence[str] | None = None, **_kwargs: Any
-) -> Messages:
+def check_effective_isolation(*, databases: Sequence[str] | None = None, **_kwargs: Any) -> Messages:
     """Ask PostgreSQL which isolation a transaction gets: a role or database may set it too."""
     found: Messages = []
     for alias in _aliases() & set(databases or ()):
@@ -311,10 +309,7 @@ def _transport(app: Celery) -> str:
 def _aliases() -> set[str]:
     """Return the databases that any model of ours is read from or written to."""
     models = [
-        model
-        for label in APP_LABELS
-        if label in apps.app_configs
-        for model in apps.get_app_config(label).get_models()
+        model for label in APP_LABELS if label in apps.app_configs for model in apps.get_app_config(label).get_models()
     ]
     return {route(model) for model in models for route in (router.db_for_read, router.db_for_write)}
 

@@ -1,0 +1,1 @@
+"""Durable agent threads: submissions, the canonical log, attempts, recovery, drivers."""

@@ -1,0 +1,1 @@
+"""Per-thread maintenance state and one alarm slot per thread. Knows nothing of agents."""

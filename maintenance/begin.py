@@ -1,0 +1,143 @@
+"""The begin transaction: what a delivery means, decided under the row lock, and the lease if it may run."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+from django.db import transaction
+
+from maintenance import alarm, dispatch, failpoints, finish, history, hooks, lease, metrics, rows
+from maintenance.conf import get_settings
+from maintenance.delivery import Begun, Delivery, Outcome
+from maintenance.errors import BEGIN_PASS, alarm_operation
+from maintenance.lease import Lease
+from maintenance.rearm import earliest
+from maintenance.rows import Locked
+
+MAX_HOPS = 3
+"""A broker that ignores countdowns must not spin; after so many the sweep sends the message when it is due."""
+
+
+def begin(delivery: Delivery, token: uuid.UUID) -> Begun | finish.Finished | Outcome:
+    """Begins a pass, ends it at once if the thread is caught up and nothing is due, or says why not.
+
+    With the same `token` it may be repeated after a lost reply: it then finds its own lease. Raises
+    `DurableAlarmError`; nothing was written.
+    """
+    failpoints.hit("maintenance:begin:before", delivery.thread_id)
+    installed = hooks.current()
+    # Asynchronous only if user code cannot run before a synchronous commit of this pass: a database crash that
+    # loses this commit then loses nothing but a lease, and the row is still due.
+    relaxed = installed.runtime.commits_before_user_code and not installed.leave_the_database
+    # Race closed: two deliveries of one slot. The second waits here and then sees the lease, or another slot.
+    with alarm_operation(BEGIN_PASS), transaction.atomic(durable=True):
+        locked = rows.lock(delivery.thread_id, BEGIN_PASS, relaxed=relaxed)
+        if locked is None:
+            if not installed.ledger.thread_exists(delivery.thread_id):
+                return Outcome.UNKNOWN_THREAD
+            locked = rows.lock_or_create(delivery.thread_id, BEGIN_PASS, relaxed=relaxed)
+        if locked.row.lease_token == token:
+            return _begun(locked, lease.held_by(locked, token), delivery, locked.row.alarm_at)
+        refused = classify(locked, delivery)
+        if refused is not None:
+            return refused
+        failpoints.hit("delivery:before-lease", delivery.thread_id)
+        return _start(locked, delivery, token)
+
+
+def classify(locked: Locked, delivery: Delivery) -> Outcome | None:
+    """Why this delivery does not run; `None` if it does. Reads the locked row only and writes nothing."""
+    row, now = locked.row, locked.now
+    if row.has_live_lease(now) and (delivery.forced or delivery.seq in {None, row.alarm_seq}):
+        return Outcome.BUSY
+    if delivery.forced:
+        return None
+    if row.paused_at or row.quarantined_at:
+        return Outcome.PAUSED
+    if row.alarm_at is None:
+        return Outcome.CLEARED
+    if delivery.seq is not None and delivery.seq != row.alarm_seq:
+        return Outcome.SUPERSEDED
+    if row.alarm_at > now + get_settings().early_tolerance:
+        _send_back(locked, delivery)
+        return Outcome.EARLY
+    return None
+
+
+def _send_back(locked: Locked, delivery: Delivery) -> None:
+    """Hands an early message back with what is left of its countdown, unless the sweep will send one anyway."""
+    row, now, settings = locked.row, locked.now, get_settings()
+    at = row.alarm_at
+    if delivery.seq is None or at is None or delivery.hops >= MAX_HOPS or at > now + settings.dispatch_horizon:
+        return
+    dispatch.after_commit(
+        dispatch.Hint(
+            thread_id=row.thread_id,
+            seq=row.alarm_seq,
+            countdown=max(at - now, settings.early_floor),
+            trigger=delivery.trigger,
+            hops=delivery.hops + 1,
+        )
+    )
+
+
+def _start(locked: Locked, delivery: Delivery, token: uuid.UUID) -> Begun | finish.Finished | Outcome:
+    row = locked.row
+    if row.starts_since_finish >= get_settings().quarantine_starts and not delivery.forced:
+        return _quarantine(locked)
+    history.note_lost_lease(locked)
+    due_at = row.alarm_at
+    _let_timer_come(locked)
+    if not row.is_dirty and not _something_is_due(locked):
+        return finish.caught_up_at_once(locked, trigger=delivery.trigger, due_at=due_at)
+    held = lease.take(locked, token)
+    row.starts_since_finish += 1
+    _consume_slot(locked)
+    locked.save()
+    return _begun(locked, held, delivery, due_at)
+
+
+def _let_timer_come(locked: Locked) -> None:
+    """A durable timer that has come is a write of the clock: it announces a generation."""
+    row = locked.row
+    if row.timer_at is not None and row.timer_at <= locked.now:
+        row.timer_at = None
+        row.dirty += 1
+
+
+def _something_is_due(locked: Locked) -> bool:
+    """Whether a port has a deadline that has come; asked in statements begun after the row lock."""
+    pending = hooks.current().pending_deadline(locked.row.thread_id)
+    return pending is not None and pending <= locked.now
+
+
+def _consume_slot(locked: Locked) -> None:
+    """The fired slot gives way to the crash fallback; a later one asked for meanwhile is kept if it is earlier."""
+    row, settings = locked.row, get_settings()
+    fired = row.alarm_at is not None and row.alarm_at <= locked.now + settings.early_tolerance
+    asked = None if fired else row.alarm_at
+    alarm.replace(row, earliest(asked, locked.now + settings.minimum))
+
+
+def _quarantine(locked: Locked) -> Outcome:
+    locked.row.quarantined_at = locked.now
+    locked.row.quarantine_reason = f"worker lost: {locked.row.starts_since_finish} starts without an end"
+    lease.release(locked)
+    locked.save()
+    metrics.quarantined.inc()
+    return Outcome.QUARANTINED
+
+
+def _begun(locked: Locked, held: Lease, delivery: Delivery, due_at: datetime | None) -> Begun:
+    row = locked.row
+    return Begun(
+        lease=held,
+        trigger=delivery.trigger,
+        generation=row.dirty,
+        actionable=row.is_dirty,
+        raced=row.has_mutation_in_flight(locked.now),
+        nonterminal=row.nonterminal,
+        due_at=due_at,
+        started_at=locked.now,
+    )

@@ -1,0 +1,189 @@
+"""The transactions that end a pass: finish, failure, and the caught-up pass that begins and ends in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from maintenance import alarm, decision, dispatch, failpoints, history, hooks, lease, rows
+from maintenance.conf import get_settings
+from maintenance.delivery import Begun
+from maintenance.errors import FAIL_PASS, FINISH_PASS, FINISH_PUBLICATION_PASS, alarm_operation
+from maintenance.history import ACTIONABLE, CAUGHT_UP, CLEARED, REARMED, Report
+from maintenance.ports import REPAIRED, RecoveryReport, Residue
+from maintenance.rearm import earliest
+from maintenance.rows import Locked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What the body of a pass did, for finish."""
+
+    ran: bool
+    """Recovery and the head had their turn; otherwise nothing is acknowledged."""
+    reports: Sequence[RecoveryReport] = ()
+    settled: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A pass that ended with a committed finish."""
+
+    report: Report
+    next_seq: int | None = None
+    """The slot is due now and was not handed over: the caller goes on in place with this sequence."""
+
+
+def finish(begun: Begun, done: Done, *, in_place: bool) -> Finished | None:
+    """Decides acknowledgement and slot from what remains, releases the lease. `None`: it was lost, nothing written.
+
+    `in_place`: the caller will take the next pass itself if it is due at once, so no message is sent for it.
+    """
+    operation = FINISH_PASS if done.ran else FINISH_PUBLICATION_PASS
+    thread_id = begun.lease.thread_id
+    failpoints.hit("maintenance:finish:before", thread_id)
+    # Race closed: a mutation that commits between the residual scan and the acknowledgement. It waits for this
+    # lock, or its generation is newer than the one acknowledged. Asynchronous: losing it leaves the row dirty.
+    with alarm_operation(operation), transaction.atomic(durable=True):
+        locked = rows.lock(thread_id, operation, relaxed=True)
+        if locked is None or not lease.is_held(locked, begun.lease):
+            return None
+        finished = _finish_locked(locked, begun, done, in_place=in_place)
+    failpoints.hit("maintenance:finish:after", thread_id)
+    return finished
+
+
+def _finish_locked(locked: Locked, begun: Begun, done: Done, *, in_place: bool) -> Finished:
+    row = locked.row
+    # A statement of its own, begun after the lock: a scan from before it could miss what a mutation just committed.
+    residue = hooks.current().ledger.scan_nonterminal(row.thread_id, done.reports) if done.ran else None
+    if residue is not None:
+        row.nonterminal, row.timer_at = residue.nonterminal, residue.next_due
+    decided = decision.decide(_seen(locked, begun, done, residue), get_settings())
+    _apply(locked, decided)
+    report = Report(
+        phase=ACTIONABLE if done.ran else CAUGHT_UP,
+        recovered=len(done.reports),
+        settled=done.settled,
+        nonterminal=row.nonterminal,
+        alarm=CLEARED if row.alarm_at is None else REARMED,
+    )
+    history.record(
+        locked,
+        outcome="ran",
+        trigger=begun.trigger,
+        due_at=begun.due_at,
+        generation=begun.generation,
+        report=report,
+    )
+    next_seq = _let_go(locked, in_place=in_place)
+    return Finished(report=report, next_seq=next_seq)
+
+
+def _seen(locked: Locked, begun: Begun, done: Done, residue: Residue | None) -> decision.Seen:
+    row, now = locked.row, locked.now
+    active = row.has_mutation_in_flight(now)
+    return decision.Seen(
+        now=now,
+        slot=row.alarm_at,
+        dirty=row.dirty,
+        processed=row.processed,
+        generation=begun.generation,
+        raced=active or (begun.raced and residue is not None),
+        residue=residue,
+        settled=done.settled > 0 or begun.lease.progressed,
+        repaired=any(report.disposition == REPAIRED for report in done.reports),
+        stalls=row.stalls,
+        pending=earliest(row.timer_at, hooks.current().pending_deadline(row.thread_id)),
+    )
+
+
+def _apply(locked: Locked, decided: decision.Decision) -> None:
+    row = locked.row
+    row.processed, row.stalls = decided.processed, decided.stalls
+    row.failures = row.starts_since_finish = 0
+    alarm.replace(row, decided.slot)
+
+
+def _let_go(locked: Locked, *, in_place: bool) -> int | None:
+    """Releases the lease; hands the slot over, or leaves its mark empty for the caller to go on in place."""
+    row = locked.row
+    failpoints.hit("lease:release:before", row.thread_id)
+    lease.release(locked)
+    goes_on = in_place and row.alarm_at is not None and row.alarm_at <= locked.now and not row.paused_at
+    hint = None if goes_on else dispatch.mark(locked)
+    locked.save()
+    dispatch.after_commit(hint)
+    return row.alarm_seq if goes_on else None
+
+
+def caught_up_at_once(locked: Locked, *, trigger: str, due_at: datetime | None) -> Finished:
+    """A pass over a thread that owes nothing: no lease, no ledger, no log; the slot is decided right here."""
+    row, now = locked.row, locked.now
+    lease.release(locked)
+    decided = decision.decide(
+        decision.Seen(
+            now=now,
+            slot=row.alarm_at,
+            dirty=row.dirty,
+            processed=row.processed,
+            generation=row.dirty,
+            raced=row.has_mutation_in_flight(now),
+            residue=None,
+            settled=False,
+            repaired=False,
+            stalls=row.stalls,
+            pending=earliest(row.timer_at, hooks.current().pending_deadline(row.thread_id)),
+        ),
+        get_settings(),
+    )
+    _apply(locked, decided)
+    alarm_is = CLEARED if row.alarm_at is None else REARMED
+    report = Report(phase=CAUGHT_UP, recovered=0, settled=0, nonterminal=row.nonterminal, alarm=alarm_is)
+    history.record(locked, outcome="ran", trigger=trigger, due_at=due_at, generation=row.dirty, report=report)
+    _let_go(locked, in_place=False)
+    return Finished(report=report)
+
+
+def fail(begun: Begun, error: str, *, outcome: str, backoff: bool) -> bool:
+    """Records a failed or interrupted pass and releases the lease. `False`: it was lost, nothing written.
+
+    With `backoff` the slot is replaced by the retry time; without (the worker drains) it stays at begin's fallback,
+    so that another worker goes on at once. Commits synchronously.
+    """
+    thread_id = begun.lease.thread_id
+    # Race closed: a takeover; its lease must not be released by us.
+    with alarm_operation(FAIL_PASS), transaction.atomic(durable=True):
+        locked = rows.lock(thread_id, FAIL_PASS)
+        if locked is None or not lease.is_held(locked, begun.lease):
+            return False
+        row = locked.row
+        row.starts_since_finish = 0
+        if backoff:
+            row.failures += 1
+            alarm.replace(row, decision.retry_at(_failed(locked, begun), get_settings()))
+        else:
+            alarm.keep_earlier(row, locked.now + get_settings().minimum)
+        history.record(
+            locked,
+            outcome=outcome,
+            trigger=begun.trigger,
+            due_at=begun.due_at,
+            generation=begun.generation,
+            error=error,
+        )
+        _let_go(locked, in_place=False)
+        return True
+
+
+def _failed(locked: Locked, begun: Begun) -> decision.Failed:
+    return decision.Failed(
+        now=locked.now,
+        failures=locked.row.failures,
+        progressed=begun.lease.progressed,
+        mutated=locked.row.dirty != begun.generation,
+        timer_at=locked.row.timer_at,
+    )

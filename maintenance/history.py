@@ -1,0 +1,91 @@
+"""The history of passes, and the report that the row keeps of the last one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from maintenance import metrics, owner
+from maintenance.models import PassRun
+from maintenance.rows import Locked
+
+REARMED = "rearmed"
+CLEARED = "cleared"
+CAUGHT_UP = "caught-up"
+ACTIONABLE = "actionable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What one pass did. `recovered` counts reports, also deferred ones; `nonterminal` what is left unsettled."""
+
+    phase: str
+    """`caught-up`: no canonical work ran. `actionable`: recovery and the head had their turn."""
+    recovered: int
+    settled: int
+    nonterminal: int
+    alarm: str
+    """`rearmed` or `cleared`."""
+
+
+def record(
+    locked: Locked,
+    *,
+    outcome: str,
+    trigger: str,
+    due_at: datetime | None,
+    generation: int | None,
+    report: Report | None = None,
+    error: str = "",
+) -> None:
+    """Writes the end of the pass that the locked row names, and puts it on the row."""
+    row = locked.row
+    row.last_outcome = outcome
+    row.last_error = error
+    if report is not None:
+        row.last_report = asdict(report)
+    started = row.lease_started_at or locked.now
+    if due_at is not None:
+        metrics.lateness.observe(max(0.0, (started - due_at).total_seconds()))
+    PassRun.objects.create(
+        thread_id=row.thread_id,
+        epoch=row.lease_epoch,
+        trigger=trigger,
+        outcome=outcome,
+        generation=generation,
+        due_at=due_at,
+        started_at=started,
+        finished_at=locked.now,
+        owner=row.lease_owner or owner.current(),
+        error=error,
+        **_counts(report),
+    )
+
+
+def note_lost_lease(locked: Locked) -> None:
+    """A lease that expired unreleased belongs to a pass that never ended: its end is recorded by whoever sees it."""
+    row = locked.row
+    if row.lease_token is not None:
+        record(
+            locked,
+            outcome="lease_lost",
+            trigger="",
+            due_at=None,
+            generation=None,
+            error="the pass did not end before its lease expired",
+        )
+
+
+def prune(before: datetime, *, batch: int = 10_000) -> int:
+    """Deletes history that ended before the given time, in batches; returns how many rows went."""
+    total = 0
+    while True:
+        doomed = list(PassRun.objects.filter(finished_at__lt=before).values_list("pk", flat=True)[:batch])
+        PassRun.objects.filter(pk__in=doomed).delete()
+        total += len(doomed)
+        if len(doomed) < batch:
+            return total
+
+
+def _counts(report: Report | None) -> dict[str, object]:
+    return {} if report is None else asdict(report)

@@ -1,0 +1,113 @@
+"""The ports in force: built once per process from the settings, replaced as one value in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from maintenance import clock
+from maintenance.conf import get_settings
+from maintenance.ports import (
+    InertLedger,
+    InertMessageDelivery,
+    InertProjection,
+    InertRuntime,
+    Ledger,
+    MessageDelivery,
+    Projection,
+    Publication,
+    Runtime,
+)
+from maintenance.rearm import earliest
+
+log = structlog.get_logger("wakeful.maintenance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What a pass calls. Every member defaults to its inert form."""
+
+    runtime: Runtime = field(default_factory=InertRuntime)
+    ledger: Ledger = field(default_factory=InertLedger)
+    publication: tuple[Publication, ...] = ()
+    projection: Projection = field(default_factory=InertProjection)
+    messages: MessageDelivery = field(default_factory=InertMessageDelivery)
+
+    @property
+    def leave_the_database(self) -> bool:
+        """Whether some hook may touch the network before the runtime's first synchronous commit."""
+        return bool(self.publication) or not self.messages.inert or not self.projection.inert
+
+    def publication_deadline(self, thread_id: str) -> datetime | None:
+        """The earliest deadline over all sinks."""
+        return earliest(*(sink.pending_deadline(thread_id) for sink in self.publication))
+
+    def gate_deadline(self, thread_id: str) -> datetime | None:
+        """The deadline that holds canonical work back, over the sinks that gate execution."""
+        return earliest(*(sink.gate_deadline(thread_id) for sink in self.publication if sink.gates_execution))
+
+    def pending_deadline(self, thread_id: str) -> datetime | None:
+        """The earliest deadline over publication, messages and projection.
+
+        A projection that cannot say counts as due: a broken disposable index gets a retry and stops nothing.
+        """
+        messages = None if self.messages.inert else self.messages.pending_deadline(thread_id)
+        return earliest(self.publication_deadline(thread_id), messages, self._guarded_projection(thread_id))
+
+    def _guarded_projection(self, thread_id: str) -> datetime | None:
+        if self.projection.inert:
+            return None
+        try:
+            return self.projection.pending_deadline(thread_id)
+        except Exception:
+            log.exception("projection.deadline_unavailable", thread=thread_id)
+            return clock.now()
+
+
+_hooks: Hooks | None = None
+
+
+def current() -> Hooks:
+    """The hooks of this process."""
+    global _hooks  # noqa: PLW0603 - built lazily, once per process, after fork
+    if _hooks is None:
+        _hooks = _from_settings()
+    return _hooks
+
+
+@contextmanager
+def installed(hooks: Hooks) -> Iterator[Hooks]:
+    """Replaces the hooks of this process for a test."""
+    global _hooks  # noqa: PLW0603
+    before, _hooks = _hooks, hooks
+    try:
+        yield hooks
+    finally:
+        _hooks = before
+
+
+def _from_settings() -> Hooks:
+    settings = get_settings()
+    return Hooks(
+        runtime=import_string(settings.runtime)(),
+        ledger=import_string(settings.ledger)(),
+        publication=tuple(import_string(path)() for path in settings.publication),
+        projection=import_string(settings.projection)(),
+        messages=import_string(settings.messages)(),
+    )
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    global _hooks  # noqa: PLW0603
+    if setting == "MAINTENANCE":
+        _hooks = None
+
+
+setting_changed.connect(_forget)

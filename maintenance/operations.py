@@ -1,0 +1,106 @@
+"""What a person may do to a thread: row writes, each with a reason and an audit row in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.db import transaction
+
+from maintenance import alarm, dispatch, rows
+from maintenance.errors import SET_ALARM, DurableAlarmError, OperationDenied, alarm_operation
+from maintenance.models import OperatorAction, ThreadMaintenance
+from maintenance.rows import Locked
+
+AUDITED = ("dirty", "processed", "alarm_seq", "stalls", "failures", "starts_since_finish")
+
+
+def force_pass(thread_id: str, *, actor: str, reason: str) -> bool:
+    """Puts the slot at now, also of a thread that waits in a backoff; `False` while a pass holds it."""
+    return _operate("force_pass", thread_id, actor, reason, _arm_now)
+
+
+def wake(thread_id: str, *, actor: str, reason: str) -> bool:
+    """Pulls the slot to now; a quiet thread gets one caught-up pass. `False` while a pass holds it."""
+    return _operate("wake", thread_id, actor, reason, _arm_now)
+
+
+def pause(thread_id: str, *, actor: str, reason: str) -> bool:
+    """Holds the thread's passes back; accepted work is kept. `False` if it was paused."""
+    return _operate("pause", thread_id, actor, reason, _pause)
+
+
+def resume(thread_id: str, *, actor: str, reason: str) -> bool:
+    """Lets passes go on and hands a due slot over at once. `False` if it was not paused."""
+    return _operate("resume", thread_id, actor, reason, _resume)
+
+
+def release(thread_id: str, *, actor: str, reason: str) -> bool:
+    """Takes a thread out of quarantine and resets its start count. `False` if it was not in quarantine."""
+    return _operate("release", thread_id, actor, reason, _release)
+
+
+def _operate(action: str, thread_id: str, actor: str, reason: str, change: Callable[[Locked], bool]) -> bool:
+    if not actor.strip() or not reason.strip():
+        raise OperationDenied(f"{action} needs an actor and a reason; both are kept in the audit log")
+    # Race closed: a begin or finish between the look and the write; the audit row tells what really was changed.
+    with alarm_operation(SET_ALARM), transaction.atomic():
+        locked = rows.lock(thread_id, SET_ALARM)
+        if locked is None:
+            raise DurableAlarmError(SET_ALARM, "there is no such thread; look its id up with: maintenance status")
+        before = _shown(locked.row)
+        changed = change(locked)
+        hint = dispatch.mark(locked, trigger=action[:20])
+        locked.save()
+        OperatorAction.objects.create(
+            actor=actor[:200],
+            action=action,
+            thread_id=thread_id,
+            reason=reason,
+            before=before,
+            after=_shown(locked.row),
+            created_at=locked.now,
+        )
+        dispatch.after_commit(hint)
+    return changed
+
+
+def _arm_now(locked: Locked) -> bool:
+    if locked.row.has_live_lease(locked.now):
+        return False
+    alarm.keep_earlier(locked.row, locked.now)
+    locked.row.hint_seq = None
+    return True
+
+
+def _pause(locked: Locked) -> bool:
+    if locked.row.paused_at is not None:
+        return False
+    locked.row.paused_at = locked.now
+    return True
+
+
+def _resume(locked: Locked) -> bool:
+    if locked.row.paused_at is None:
+        return False
+    locked.row.paused_at = None
+    locked.row.hint_seq = None
+    return True
+
+
+def _release(locked: Locked) -> bool:
+    row = locked.row
+    if row.quarantined_at is None:
+        return False
+    row.quarantined_at, row.quarantine_reason = None, ""
+    row.starts_since_finish = row.failures = 0
+    row.hint_seq = None
+    alarm.keep_earlier(row, locked.now)
+    return True
+
+
+def _shown(row: ThreadMaintenance) -> dict[str, object]:
+    shown: dict[str, object] = {name: getattr(row, name) for name in AUDITED}
+    for name in ("alarm_at", "paused_at", "quarantined_at"):
+        moment = getattr(row, name)
+        shown[name] = None if moment is None else moment.isoformat()
+    return shown

@@ -1,0 +1,243 @@
+"""One pass, from its delivery to its committed end. Reads like the rule (the design, 3.6)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import structlog
+from django.db import OperationalError, connection, transaction
+
+from maintenance import clock, drain, failpoints, finish, hooks, lease, metrics, renewal, rows
+from maintenance.begin import begin
+from maintenance.delivery import Begun, Delivery, Outcome
+from maintenance.errors import (
+    INTERRUPTIONS,
+    PASS_DEADLINE,
+    PREPARE_GENERATION,
+    DurableAlarmError,
+    OwnershipLost,
+    PassInterrupted,
+    ProjectionFailed,
+    PublicationFailed,
+    RuntimeFailed,
+    WakefulError,
+    alarm_operation,
+    described,
+)
+from maintenance.finish import Done, Finished
+from maintenance.history import Report
+from maintenance.hooks import Hooks
+from maintenance.wave import Wave
+from maintenance.work import PassWork
+
+log = structlog.get_logger("wakeful.maintenance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of one delivery."""
+
+    outcome: Outcome
+    report: Report | None = None
+    error: str = ""
+    next_seq: int | None = None
+    """The next pass is due at once and was not handed over: go on in place with this slot."""
+
+
+def deliver(delivery: Delivery, *, may_go_on: Callable[[], bool] = lambda: False) -> Result:
+    """Answers one delivery: classifies it and, if it is for the slot, runs the pass. Raises only interruptions."""
+    failpoints.hit("delivery:received", delivery.thread_id)
+    try:
+        begun = _begin(delivery)
+    except DurableAlarmError as error:
+        result = Result(outcome=Outcome.FAILED, error=error.message)
+    else:
+        result = _answer(begun, may_go_on)
+    metrics.deliveries.labels(result.outcome).inc()
+    log.info("pass.delivered", thread=delivery.thread_id, seq=delivery.seq, outcome=result.outcome)
+    return result
+
+
+def _begin(delivery: Delivery) -> Begun | Finished | Outcome:
+    """Begins with one token for all tries: after a lost reply the repetition finds the lease that it took."""
+    token = uuid.uuid4()
+    try:
+        return begin(delivery, token)
+    except DurableAlarmError as error:
+        if not isinstance(error.cause, OperationalError) or connection.is_usable():
+            raise
+        connection.close()
+        return begin(delivery, token)
+
+
+def _answer(begun: Begun | Finished | Outcome, may_go_on: Callable[[], bool]) -> Result:
+    if isinstance(begun, Outcome):
+        return Result(outcome=begun)
+    if isinstance(begun, Finished):
+        return Result(outcome=Outcome.RAN, report=begun.report)
+    failpoints.hit("maintenance:begin:after", begun.lease.thread_id)
+    with renewal.kept(begun.lease):
+        return _run(begun, may_go_on)
+
+
+def _run(begun: Begun, may_go_on: Callable[[], bool]) -> Result:
+    work = PassWork(begun.lease, begun.generation if begun.actionable else None)
+    wave: Wave | None = None
+    try:
+        installed = hooks.current()
+        begun = _prepare(work, begun, installed)
+        wave = Wave(work, installed)
+        done = _body(work, begun, installed, wave)
+        finished = _finish(begun, done, may_go_on)
+    except INTERRUPTIONS as stopped:
+        return _interrupted(begun, wave, stopped)
+    except OwnershipLost as lost:
+        _stop(wave)
+        return Result(outcome=Outcome.LEASE_LOST, error=lost.message)
+    except Exception as error:  # noqa: BLE001 - every failure is recorded, redacted, and fails the task
+        return _failed(begun, wave, error)
+    if finished is None:
+        return Result(outcome=Outcome.LEASE_LOST)
+    return Result(outcome=Outcome.RAN, report=finished.report, next_seq=finished.next_seq)
+
+
+def _prepare(work: PassWork, begun: Begun, installed: Hooks) -> Begun:
+    """Tells the sinks that want it which generation is being certified; adopts the newest that can be."""
+    sinks = [sink for sink in installed.publication if sink.wants_generation]
+    if not sinks or not begun.actionable or begun.raced:
+        return begun
+    # Race closed: a mutation between begin and here. The snapshot is taken again under the lock: what committed
+    # is visible and may be certified too, what is in flight certifies nothing.
+    with alarm_operation(PREPARE_GENERATION), transaction.atomic(durable=True):
+        locked = rows.lock(work.thread_id, PREPARE_GENERATION)
+        if locked is None or not lease.is_held(locked, begun.lease):
+            raise OwnershipLost("the thread was taken over before its generation was prepared")
+        if locked.row.has_mutation_in_flight(locked.now):
+            return replace(begun, raced=True)
+        work.generation = locked.row.dirty
+        for sink in sinks:
+            with _port(PublicationFailed, "preparing the generation"):
+                sink.prepare_generation(work, locked.row.dirty)
+        return replace(begun, generation=locked.row.dirty)
+
+
+def _body(work: PassWork, begun: Begun, installed: Hooks, wave: Wave) -> Done:
+    """Projection, publication, then canonical work unless a sink holds it back; the wave runs beside all of it."""
+    projection_failure = _backfill(work, installed)
+    _publish(work, begun, installed)
+    done = Done(ran=False)
+    if begun.actionable and not _is_gated(work, installed):
+        done = _canonical_work(work, installed)
+        _publish(work, begun, installed)
+    wave.join()
+    if projection_failure is not None:
+        raise projection_failure
+    return done
+
+
+def _backfill(work: PassWork, installed: Hooks) -> ProjectionFailed | None:
+    """One batch of the projection. Its failure is kept: canonical work has its turn first."""
+    if installed.projection.inert:
+        return None
+    try:
+        with _port(ProjectionFailed, "the projection backfill"):
+            installed.projection.drain_due(work)
+    except ProjectionFailed as failure:
+        return failure
+    return None
+
+
+def _publish(work: PassWork, begun: Begun, installed: Hooks) -> None:
+    """Every sink in an actionable pass; in a caught-up one only those with something due."""
+    for sink in installed.publication:
+        work.checkpoint()
+        with _port(PublicationFailed, "a publication sink"):
+            due = begun.actionable or _has_come(sink.pending_deadline(work.thread_id))
+            if due:
+                sink.drain(work, work.thread_id)
+
+
+def _has_come(deadline: object) -> bool:
+    return deadline is not None and deadline <= clock.now()  # type: ignore[operator]
+
+
+def _is_gated(work: PassWork, installed: Hooks) -> bool:
+    """Whether a sink that gates execution still owes something, due now or later."""
+    with _port(PublicationFailed, "a publication deadline"):
+        return installed.gate_deadline(work.thread_id) is not None
+
+
+def _canonical_work(work: PassWork, installed: Hooks) -> Done:
+    """Recovery of everything nonterminal, strictly before any claim; then one head attempt."""
+    work.checkpoint()
+    with _port(RuntimeFailed, "recovery"):
+        reports = installed.runtime.run_recovery(work)
+    work.checkpoint()
+    with _port(RuntimeFailed, "the head attempt"):
+        settled = installed.runtime.process_head(work)
+    return Done(ran=True, reports=reports, settled=settled)
+
+
+def _finish(begun: Begun, done: Done, may_go_on: Callable[[], bool]) -> Finished | None:
+    """Finish, tried again within the lease if the row was held too long by another transaction."""
+    in_place = may_go_on() and not drain.requested()
+    for _ in range(FINISH_TRIES - 1):
+        try:
+            return finish.finish(begun, done, in_place=in_place)
+        except DurableAlarmError as error:
+            if not isinstance(error.cause, OperationalError):
+                raise
+            connection.close_if_unusable_or_obsolete()
+    return finish.finish(begun, done, in_place=in_place)
+
+
+FINISH_TRIES = 3
+
+
+def _interrupted(begun: Begun, wave: Wave | None, stopped: BaseException) -> Result:
+    """Gives the thread back without settling anything. The deadline counts as a failure, a drain does not."""
+    past_deadline = not (isinstance(stopped, PassInterrupted) and stopped.reason != PASS_DEADLINE)
+    text = f"{PASS_DEADLINE}: {described(stopped)}" if past_deadline else described(stopped)
+    outcome = Outcome.LEASE_LOST if begun.lease.is_lost() else Outcome.INTERRUPTED
+    _let_go(begun, wave, text, outcome=outcome, backoff=past_deadline)
+    if isinstance(stopped, KeyboardInterrupt | SystemExit):
+        raise stopped
+    return Result(outcome=outcome, error=text)
+
+
+def _failed(begun: Begun, wave: Wave | None, error: Exception) -> Result:
+    text = described(error)
+    log.error("pass.failed", thread=begun.lease.thread_id, error=text, exc_info=error)
+    released = _let_go(begun, wave, text, outcome=Outcome.FAILED, backoff=True)
+    return Result(outcome=Outcome.FAILED if released else Outcome.LEASE_LOST, error=text)
+
+
+def _let_go(begun: Begun, wave: Wave | None, text: str, *, outcome: Outcome, backoff: bool) -> bool:
+    """Releases the lease if the body has really stopped; otherwise its expiry decides."""
+    if not _stop(wave):
+        log.warning("wave.not_stopped", thread=begun.lease.thread_id)
+        return False
+    try:
+        connection.close_if_unusable_or_obsolete()
+        return finish.fail(begun, text, outcome=outcome, backoff=backoff)
+    except DurableAlarmError as error:
+        log.warning("pass.not_released", thread=begun.lease.thread_id, error=error.message)
+        return False
+
+
+def _stop(wave: Wave | None) -> bool:
+    return wave is None or wave.cancel()
+
+
+@contextmanager
+def _port(kind: type[WakefulError], what: str) -> Iterator[None]:
+    """Gives a hook's failure its type and a text without the foreign one; lets our own and interruptions pass."""
+    try:
+        yield
+    except (*INTERRUPTIONS, WakefulError):
+        raise
+    except Exception as error:
+        raise kind(f"{what} failed: {described(error)}") from error

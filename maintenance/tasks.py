@@ -1,0 +1,100 @@
+"""The Celery entry: `run_pass` and the control ticks. Names and arguments are a stable contract.
+
+No task uses Celery's own retry, expiry of hints, revoke or a result: the row carries all of that.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.db import connection
+
+from maintenance import ensure, metrics, passes, reaper, sweep
+from maintenance.conf import get_settings
+from maintenance.delivery import Delivery, Outcome
+from maintenance.dispatch import MESSAGE_VERSION
+from maintenance.errors import PassFailed
+
+log = structlog.get_logger("wakeful.maintenance")
+
+_OPTIONS: dict[str, Any] = {
+    "acks_late": True,
+    "reject_on_worker_lost": True,
+    "ignore_result": True,
+    "serializer": "json",
+}
+
+
+@shared_task(name="maintenance.run_pass", **_OPTIONS)
+def run_pass(thread_id: Any = None, seq: Any = None, **message: Any) -> str:
+    """Answers a delivery for slot `seq` of a thread; goes on in place while the next pass is due at once.
+
+    Idempotent: the row decides, a lost, late, early or doubled message changes nothing but latency. Keywords of
+    newer releases are ignored. Raises `PassFailed` if the pass failed, so that monitoring sees it.
+    """
+    delivery = _decoded(thread_id, seq, message)
+    if delivery is None:
+        metrics.deliveries.labels(Outcome.MALFORMED).inc()
+        log.warning("pass.malformed")
+        return Outcome.MALFORMED
+    # The connection is kept between tasks; one that the server closed meanwhile is replaced here.
+    connection.close_if_unusable_or_obsolete()
+    return _run(delivery)
+
+
+def _decoded(thread_id: Any, seq: Any, message: dict[str, Any]) -> Delivery | None:
+    hops, trigger = message.get("hops", 0), message.get("trigger", "alarm")
+    if message.get("v", MESSAGE_VERSION) != MESSAGE_VERSION:
+        return None
+    if not isinstance(thread_id, str) or not thread_id or len(thread_id) > 255 or "\x00" in thread_id:
+        return None
+    if not _is_count(seq) or not _is_count(hops) or not isinstance(trigger, str):
+        return None
+    return Delivery(thread_id=thread_id, seq=seq, trigger=trigger[:20], hops=hops)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _run(delivery: Delivery) -> str:
+    settings = get_settings()
+    until = time.monotonic() + settings.in_place.total_seconds()
+    left = settings.in_place_passes - 1
+
+    def may_go_on() -> bool:
+        return left > 0 and time.monotonic() < until
+
+    while True:
+        result = passes.deliver(delivery, may_go_on=may_go_on)
+        if result.outcome is Outcome.FAILED:
+            raise PassFailed(result.error) from None
+        if result.next_seq is None:
+            return result.outcome
+        left -= 1
+        delivery = Delivery(thread_id=delivery.thread_id, seq=result.next_seq, trigger="in-place")
+
+
+@shared_task(name="maintenance.sweep", **_OPTIONS)
+def sweep_due(**_: Any) -> int:
+    """One tick of the sweep and the reaper; the number of hints handed over."""
+    connection.close_if_unusable_or_obsolete()
+    reaper.reap()
+    return sweep.sweep()
+
+
+@shared_task(name="maintenance.ensure_audit", **_OPTIONS)
+def ensure_audit(**_: Any) -> int:
+    """Re-arms threads with a pending deadline and no slot; the number re-armed."""
+    connection.close_if_unusable_or_obsolete()
+    return ensure.audit()
+
+
+@shared_task(name="maintenance.prune", **_OPTIONS)
+def prune(**_: Any) -> int:
+    """Deletes the history of passes beyond its time; the number of rows deleted."""
+    connection.close_if_unusable_or_obsolete()
+    return ensure.prune()
