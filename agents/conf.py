@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta  # noqa: TC003 - dataclasses look at their annotations
+from datetime import timedelta
 
 from maintenance.settings_schema import (
     Problem,

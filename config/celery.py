@@ -6,19 +6,15 @@ import os
 
 from celery import Celery, signals
 
+from maintenance import bootstep
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 app = Celery("wakeful")
 # By name, so that it is read when first needed: Django's settings import this module.
 app.config_from_object("config.celery_settings")
 app.autodiscover_tasks()
-
-try:
-    from maintenance import bootstep
-except ImportError:  # while it is being written
-    pass
-else:
-    bootstep.install(app)
+bootstep.install(app)
 
 
 @signals.setup_logging.connect
@@ -29,6 +25,6 @@ def _keep_djangos_logging(**_kwargs: object) -> None:
 @signals.worker_init.connect
 @signals.beat_init.connect
 def _refuse_unsound_configuration(**_kwargs: object) -> None:
-    from maintenance.checks import refuse_errors  # noqa: PLC0415 - needs the app registry
+    from maintenance.checks import refuse_errors
 
     refuse_errors()

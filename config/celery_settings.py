@@ -20,7 +20,10 @@ TRANSPORT_ALIASES["filesystem"] = "config.filesystem_broker:Transport"
 
 broker_url: str = settings.BROKER_URL
 broker_connection_retry_on_startup = True
-broker_connection_timeout = 2
+# Seconds for one answer of the broker. A publisher whose broker fell silent meets it three times
+# (the send, and two tries to connect again), and must be free after 2.5.
+_ANSWER = 0.8
+broker_connection_timeout = _ANSWER
 _scheme = broker_url.partition(":")[0]
 
 
@@ -32,8 +35,8 @@ def _transport_options() -> dict[str, Any]:
                 # Look for abandoned messages on every round (10 s); the default is every tenth.
                 "unacked_restore_throttle": 1,
                 # Without both, a broker that accepts and never answers holds a publisher for ever.
-                "socket_timeout": 2,
-                "socket_connect_timeout": 2,
+                "socket_timeout": _ANSWER,
+                "socket_connect_timeout": _ANSWER,
                 "socket_keepalive": True,
                 "retry_on_timeout": False,
             }
@@ -41,8 +44,8 @@ def _transport_options() -> dict[str, Any]:
             return {
                 # A publish returns when RabbitMQ has the message, or raises.
                 "confirm_publish": True,
-                "read_timeout": 2,
-                "write_timeout": 2,
+                "read_timeout": _ANSWER,
+                "write_timeout": _ANSWER,
             }
         case "filesystem":
             return embedded.broker_folders(settings.BROKER_FOLDER)
@@ -84,7 +87,8 @@ task_publish_retry_policy = {
 
 task_acks_late = True
 task_reject_on_worker_lost = True
-task_acks_on_failure_or_timeout = True
+task_acks_on_failure = True
+task_acks_on_timeout = True
 task_ignore_result = True
 task_store_errors_even_if_ignored = False
 task_track_started = False

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from tempfile import mkstemp
 
 from django.core.management.utils import get_random_secret_key
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def local_secret(path: Path) -> str:
@@ -20,8 +18,9 @@ def local_secret(path: Path) -> str:
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.touch(mode=0o600)
+        descriptor, name = mkstemp(dir=path.parent)  # readable by its owner alone
+        draft = Path(name)
+        os.close(descriptor)
         draft.write_text(get_random_secret_key())
         with suppress(FileExistsError):
             path.hardlink_to(draft)

@@ -34,7 +34,7 @@ class Channel(filesystem.Channel):
         draft.write_text(dumps(payload))
         draft.rename(folder / f"{name}.msg")
 
-    def _get(self, queue: str) -> Any:
+    def _get(self, queue: str, timeout: float | None = None) -> Any:  # noqa: ARG002 - polled
         taken = Path(self.processed_folder)
         for name in self._messages(queue):
             mine = taken / name
@@ -66,7 +66,7 @@ class Channel(filesystem.Channel):
         with self._tables_locked():
             return super().get_table(exchange)
 
-    def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         with self._tables_locked():
             super()._queue_bind(exchange, routing_key, pattern, queue)
 

@@ -53,8 +53,7 @@ elif _database["ENGINE"] == "django.db.backends.postgresql":
         "options",
         env.str(
             "DATABASE_SESSION_OPTIONS",
-            default="-c lock_timeout=2s -c statement_timeout=5s"
-            " -c idle_in_transaction_session_timeout=60s",
+            default="-c lock_timeout=2s -c statement_timeout=5s -c idle_in_transaction_session_timeout=60s",
         ),
     )
     _database["OPTIONS"].setdefault("connect_timeout", 5)
@@ -70,7 +69,7 @@ if not SECRET_KEY and (EMBEDDED or DEBUG):
 
 # --- Broker -------------------------------------------------------------------------------------
 
-BROKER_URL = env.str("BROKER_URL", default="filesystem://")
+BROKER_URL = env.str("BROKER_URL", default="filesystem://localhost")
 BROKER_FOLDER = VAR_DIR / "broker"
 # How long Redis keeps a message that was taken and not acknowledged, in seconds: above two of the
 # hard limit of a pass.
