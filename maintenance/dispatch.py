@@ -7,6 +7,7 @@ arrived. They are written in the transaction that changed the slot; the sweep co
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -99,7 +100,7 @@ def publish(hint: Hint) -> bool:
         return False
     try:
         failpoints.hit("dispatch:before-publish", hint.thread_id)
-        _send(hint)
+        send(hint)
         failpoints.hit("dispatch:after-publish", hint.thread_id)
     except INTERRUPTIONS:
         raise
@@ -130,9 +131,9 @@ def _open_breaker() -> None:
     _closed_until = time.monotonic() + BREAKER_SECONDS
 
 
-def _send(hint: Hint) -> None:
+def _send_by_celery(hint: Hint) -> None:
     # The task's module needs this one to send follow-ups, so it is looked up when it is used.
-    from maintenance.tasks import run_pass
+    from maintenance.tasks import run_pass  # noqa: PLC0415
 
     options: dict[str, Any] = {"queue": get_settings().queue, "retry": True, "retry_policy": RETRY_POLICY}
     if hint.eta is not None:
@@ -144,3 +145,7 @@ def _send(hint: Hint) -> None:
         kwargs={"v": MESSAGE_VERSION, "trigger": hint.trigger, "hops": hint.hops},
         **options,
     )
+
+
+send: Callable[[Hint], None] = _send_by_celery
+"""How a hint reaches the broker; tests put their own transport here."""

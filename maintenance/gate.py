@@ -175,9 +175,7 @@ def _end(thread_id: str, token: uuid.UUID) -> None:
 
 def _invalidate(thread_id: str) -> None:
     """Tells the sinks inside the transaction: a fast pass could otherwise clear the slot before they know."""
-    for sink in hooks.current().publication:
-        if sink.inert:
-            continue
+    for sink in hooks.current().sinks:
         try:
             # Race closed: a failing sink must not take the body with it, so it fails alone in its savepoint.
             with transaction.atomic():
@@ -189,13 +187,13 @@ def _invalidate(thread_id: str) -> None:
 
 
 def _drain_inline_after_commit(thread_id: str) -> None:
-    if any(sink.inline for sink in hooks.current().publication):
+    if any(sink.inline for sink in hooks.current().sinks):
         transaction.on_commit(partial(_drain_inline, thread_id))
 
 
 def _drain_inline(thread_id: str) -> None:
     """One drain of the local sinks. A failure is logged once and swallowed: the operation has committed."""
-    for sink in hooks.current().publication:
+    for sink in hooks.current().sinks:
         if not sink.inline:
             continue
         try:

@@ -41,17 +41,22 @@ class Hooks:
     messages: MessageDelivery = field(default_factory=InertMessageDelivery)
 
     @property
+    def sinks(self) -> tuple[Publication, ...]:
+        """The sinks that want anything."""
+        return tuple(sink for sink in self.publication if not sink.inert)
+
+    @property
     def leave_the_database(self) -> bool:
         """Whether some hook may touch the network before the runtime's first synchronous commit."""
-        return bool(self.publication) or not self.messages.inert or not self.projection.inert
+        return bool(self.sinks) or not self.messages.inert or not self.projection.inert
 
     def publication_deadline(self, thread_id: str) -> datetime | None:
         """The earliest deadline over all sinks."""
-        return earliest(*(sink.pending_deadline(thread_id) for sink in self.publication))
+        return earliest(*(sink.pending_deadline(thread_id) for sink in self.sinks))
 
     def gate_deadline(self, thread_id: str) -> datetime | None:
         """The deadline that holds canonical work back, over the sinks that gate execution."""
-        return earliest(*(sink.gate_deadline(thread_id) for sink in self.publication if sink.gates_execution))
+        return earliest(*(sink.gate_deadline(thread_id) for sink in self.sinks if sink.gates_execution))
 
     def pending_deadline(self, thread_id: str) -> datetime | None:
         """The earliest deadline over publication, messages and projection.

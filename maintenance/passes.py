@@ -106,7 +106,7 @@ def _run(begun: Begun, may_go_on: Callable[[], bool]) -> Result:
 
 def _prepare(work: PassWork, begun: Begun, installed: Hooks) -> Begun:
     """Tells the sinks that want it which generation is being certified; adopts the newest that can be."""
-    sinks = [sink for sink in installed.publication if sink.wants_generation]
+    sinks = [sink for sink in installed.sinks if sink.wants_generation]
     if not sinks or not begun.actionable or begun.raced:
         return begun
     # Race closed: a mutation between begin and here. The snapshot is taken again under the lock: what committed
@@ -152,7 +152,7 @@ def _backfill(work: PassWork, installed: Hooks) -> ProjectionFailed | None:
 
 def _publish(work: PassWork, begun: Begun, installed: Hooks) -> None:
     """Every sink in an actionable pass; in a caught-up one only those with something due."""
-    for sink in installed.publication:
+    for sink in installed.sinks:
         work.checkpoint()
         with _port(PublicationFailed, "a publication sink"):
             due = begun.actionable or _has_come(sink.pending_deadline(work.thread_id))

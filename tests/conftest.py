@@ -9,17 +9,24 @@ import pytest
 from django.conf import settings
 from django.db import connections
 
+from maintenance import dispatch, drain, hooks, renewal, wave
+from maintenance.testing import Failpoints, armed_failpoints, frozen_clock, recorded_hints
+from tests.stubs import Stage
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from celery import Celery
 
+    from maintenance.clock import FrozenClock
+    from maintenance.dispatch import Hint
+
 UNDER_CI = bool(os.environ.get("CI"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what this run cannot or should not execute: a skip would hide it among the passed."""
+    """Deselect what this run cannot execute: a skip would hide it among the passed."""
     on_postgres = connections["default"].vendor == "postgresql"
     soaking = "soak" in config.option.markexpr
 
@@ -50,15 +57,11 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(run_folder: Path) -> None:
-    """Give SQLite a file: threads and processes must see one database, under its real locking."""
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None, run_folder: Path) -> None:
+    """Give SQLite a file: threads and processes must see one database, under its real locks."""
     connection = connections["default"]
     if connection.vendor == "sqlite":
         connection.settings_dict["TEST"]["NAME"] = str(run_folder / "test.sqlite3")
-    elif worker := os.environ.get("PYTEST_XDIST_WORKER"):
-        connection.settings_dict["TEST"]["NAME"] = (
-            f"test_{settings.DATABASES['default']['NAME']}_{worker}"
-        )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -68,10 +71,10 @@ def celery_app(run_folder: Path) -> Iterator[Celery]:
     from config.celery import app
 
     os.environ["WAKEFUL_VAR"] = str(run_folder)
-    if settings.BROKER_URL.startswith("filesystem:"):
+    if app.conf.broker_url.startswith("filesystem:"):
         app.conf.broker_transport_options = embedded.broker_folders(run_folder / "broker")
     yield app
-    app.pool.force_close_all()
+    app.close()
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +103,42 @@ def worker_environment(transactional_db: None, run_folder: Path) -> dict[str, st
         "SECRET_KEY": settings.SECRET_KEY,
         "WAKEFUL_VAR": str(run_folder),
     }
+
+
+@pytest.fixture
+def frozen() -> Iterator[FrozenClock]:
+    """Stop the database's clock of this process; a test moves it by assigning to `.at`."""
+    with frozen_clock() as clock:
+        yield clock
+
+
+@pytest.fixture
+def sent() -> Iterator[list[Hint]]:
+    """Return the hints that would have gone to the broker, in order."""
+    with recorded_hints() as hints:
+        yield hints
+
+
+@pytest.fixture
+def points() -> Iterator[Failpoints]:
+    """Return the ordered queue of armed failpoints of this process."""
+    with armed_failpoints() as armed:
+        yield armed
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """Return scripted ports, installed as this process's hooks while the test changes them at will."""
+    made = Stage()
+    with hooks.installed(made.hooks):
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_left() -> Iterator[None]:
+    """End the helper threads of a test: their connections would outlive its database."""
+    yield
+    renewal.stop()
+    wave.stop()
+    drain.reset()
+    dispatch.close_breaker()
