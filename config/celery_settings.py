@@ -3,57 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from django.conf import settings
 from kombu import Exchange, Queue
-from kombu.transport import TRANSPORT_ALIASES
 
-from config import embedded
+from config import brokers
 from maintenance.conf import get_settings
 
 _maintenance = get_settings()
-
-TRANSPORT_ALIASES["filesystem"] = "config.filesystem_broker:Transport"
 
 # --- Broker -------------------------------------------------------------------------------------
 
 broker_url: str = settings.BROKER_URL
 broker_connection_retry_on_startup = True
-# Seconds for one answer of the broker. A publisher whose broker fell silent meets it three times
-# (the send, and two tries to connect again), and must be free after 2.5.
-_ANSWER = 0.8
-broker_connection_timeout = _ANSWER
-_scheme = broker_url.partition(":")[0]
-
-
-def _transport_options() -> dict[str, Any]:
-    match _scheme:
-        case "redis" | "rediss":
-            return {
-                "visibility_timeout": settings.BROKER_VISIBILITY_TIMEOUT,
-                # Look for abandoned messages on every round (10 s); the default is every tenth.
-                "unacked_restore_throttle": 1,
-                # Without both, a broker that accepts and never answers holds a publisher for ever.
-                "socket_timeout": _ANSWER,
-                "socket_connect_timeout": _ANSWER,
-                "socket_keepalive": True,
-                "retry_on_timeout": False,
-            }
-        case "amqp" | "amqps" | "pyamqp":
-            return {
-                # A publish returns when RabbitMQ has the message, or raises.
-                "confirm_publish": True,
-                "read_timeout": _ANSWER,
-                "write_timeout": _ANSWER,
-            }
-        case "filesystem":
-            return embedded.broker_folders(settings.BROKER_FOLDER)
-        case _:
-            return {}
-
-
-broker_transport_options = _transport_options()
+broker_connection_timeout = brokers.ANSWER_SECONDS
+broker_transport_options = brokers.transport_options(
+    broker_url,
+    visibility_timeout=settings.BROKER_VISIBILITY_TIMEOUT,
+    folder=settings.BROKER_FOLDER,
+)
+# One quick second try, and then the sweep: a broker that is down must not hold the caller.
+task_publish_retry = True
+task_publish_retry_policy = brokers.PUBLISH_RETRY_POLICY
 
 # --- Queues -------------------------------------------------------------------------------------
 
@@ -74,14 +45,6 @@ task_serializer = "json"
 event_serializer = "json"
 enable_utc = True
 timezone = "UTC"
-# One quick second try, and then the sweep: a broker that is down must not hold the caller.
-task_publish_retry = True
-task_publish_retry_policy = {
-    "max_retries": 1,
-    "interval_start": 0,
-    "interval_step": 0.05,
-    "interval_max": 0.05,
-}
 
 # --- Tasks --------------------------------------------------------------------------------------
 
@@ -110,7 +73,7 @@ worker_send_task_events = False
 worker_cancel_long_running_tasks_on_connection_loss = False
 # Bindings for remote control are rewritten by each starting worker; on the filesystem that buys
 # nothing, since there is one machine and its supervisor.
-worker_enable_remote_control = _scheme != "filesystem"
+worker_enable_remote_control = not brokers.is_embedded(broker_url)
 
 # Unless this is set, Django's fixup closes the database connection around every task. It counts
 # tasks; ours look first whether the connection is still usable, so that it need not be renewed.

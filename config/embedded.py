@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkstemp
@@ -10,7 +11,7 @@ from tempfile import mkstemp
 from django.core.management.utils import get_random_secret_key
 
 
-def local_secret(path: Path) -> str:
+def local_secret(path: Path, make: Callable[[], str] = get_random_secret_key) -> str:
     """Return the secret kept in `path`; the first caller makes it, readable by its owner alone.
 
     Web, workers and beat start together: the file appears whole by a link, which only one of them
@@ -21,7 +22,7 @@ def local_secret(path: Path) -> str:
         descriptor, name = mkstemp(dir=path.parent)  # readable by its owner alone
         draft = Path(name)
         os.close(descriptor)
-        draft.write_text(get_random_secret_key())
+        draft.write_text(make())
         with suppress(FileExistsError):
             path.hardlink_to(draft)
         draft.unlink()

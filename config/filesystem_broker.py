@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Channel(filesystem.Channel):
     """Puts and takes each message by one rename."""
 
-    def _put(self, queue: str, payload: dict[str, Any], **_kwargs: object) -> None:
+    # kombu's two base classes name the second argument differently.
+    def _put(self, queue: str, payload: dict[str, Any], **_kwargs: object) -> None:  # type: ignore[override]
         folder = Path(self.data_folder_out)
         name = f"{time_ns()}_{uuid.uuid4()}.{queue}"
         draft = folder / f"{name}.part"

@@ -46,6 +46,10 @@ def configure(*, level: str, as_json: bool) -> dict[str, Any]:
             # Django would give its own loggers a second handler while DEBUG is on.
             "django": {"handlers": [], "propagate": True},
             "django.server": {"handlers": [], "propagate": True},
+            # A line for each tick and each delivery; the passes tell what they did.
+            "celery.beat": {"level": "WARNING"},
+            "celery.worker.strategy": {"level": "WARNING"},
+            "celery.app.trace": {"level": "WARNING"},
         },
     }
 

@@ -145,6 +145,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"
+STATIC_ROOT.mkdir(exist_ok=True)
 # Serves the admin's own files without a `collectstatic` first; the image collects them.
 WHITENOISE_USE_FINDERS = True
 
