@@ -83,7 +83,7 @@ def fenced(lease: Lease, *, progress: bool = False, bump: bool = False) -> Itera
     `OwnershipLost`, and nothing of the block is written, if the thread was taken over.
     """
     # Race closed: a takeover that commits between a check and our write; it now waits for us or we see it.
-    with transaction.atomic():
+    with transaction.atomic(durable=True):
         if not _prove(lease, progress=progress):
             lease.lost = True
             raise OwnershipLost(f"another pass holds the thread; epoch {lease.epoch} may write no more")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import structlog
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import OperationalError, connection, transaction
 
 from maintenance import clock, drain, failpoints, finish, hooks, lease, metrics, renewal, rows
@@ -19,7 +20,6 @@ from maintenance.errors import (
     PREPARE_GENERATION,
     DurableAlarmError,
     OwnershipLost,
-    PassInterrupted,
     ProjectionFailed,
     PublicationFailed,
     RuntimeFailed,
@@ -43,6 +43,8 @@ class Result:
     outcome: Outcome
     report: Report | None = None
     error: str = ""
+    failed: bool = False
+    """Monitoring must see it: the Celery task fails."""
     next_seq: int | None = None
     """The next pass is due at once and was not handed over: go on in place with this slot."""
 
@@ -53,7 +55,7 @@ def deliver(delivery: Delivery, *, may_go_on: Callable[[], bool] = lambda: False
     try:
         begun = _begin(delivery)
     except DurableAlarmError as error:
-        result = Result(outcome=Outcome.FAILED, error=error.message)
+        result = Result(outcome=Outcome.FAILED, error=error.message, failed=True)
     else:
         result = _answer(begun, may_go_on)
     metrics.deliveries.labels(result.outcome).inc()
@@ -198,21 +200,21 @@ FINISH_TRIES = 3
 
 
 def _interrupted(begun: Begun, wave: Wave | None, stopped: BaseException) -> Result:
-    """Gives the thread back without settling anything. The deadline counts as a failure, a drain does not."""
-    past_deadline = not (isinstance(stopped, PassInterrupted) and stopped.reason != PASS_DEADLINE)
-    text = f"{PASS_DEADLINE}: {described(stopped)}" if past_deadline else described(stopped)
-    outcome = Outcome.LEASE_LOST if begun.lease.is_lost() else Outcome.INTERRUPTED
-    _let_go(begun, wave, text, outcome=outcome, backoff=past_deadline)
+    """Gives the thread back without settling anything. Only the deadline counts as a failure and backs off."""
     if isinstance(stopped, KeyboardInterrupt | SystemExit):
+        _let_go(begun, wave, "the process was told to stop", outcome=Outcome.INTERRUPTED, backoff=False)
         raise stopped
-    return Result(outcome=outcome, error=text)
+    past_deadline = isinstance(stopped, SoftTimeLimitExceeded) or described(stopped).endswith(PASS_DEADLINE)
+    text = f"{PASS_DEADLINE}: the pass was stopped and its thread given back" if past_deadline else described(stopped)
+    released = _let_go(begun, wave, text, outcome=Outcome.INTERRUPTED, backoff=past_deadline)
+    return Result(outcome=Outcome.INTERRUPTED if released else Outcome.LEASE_LOST, error=text, failed=past_deadline)
 
 
 def _failed(begun: Begun, wave: Wave | None, error: Exception) -> Result:
     text = described(error)
     log.error("pass.failed", thread=begun.lease.thread_id, error=text, exc_info=error)
     released = _let_go(begun, wave, text, outcome=Outcome.FAILED, backoff=True)
-    return Result(outcome=Outcome.FAILED if released else Outcome.LEASE_LOST, error=text)
+    return Result(outcome=Outcome.FAILED if released else Outcome.LEASE_LOST, error=text, failed=True)
 
 
 def _let_go(begun: Begun, wave: Wave | None, text: str, *, outcome: Outcome, backoff: bool) -> bool:

@@ -70,7 +70,7 @@ def _run(delivery: Delivery) -> str:
 
     while True:
         result = passes.deliver(delivery, may_go_on=may_go_on)
-        if result.outcome is Outcome.FAILED:
+        if result.failed:
             raise PassFailed(result.error) from None
         if result.next_seq is None:
             return result.outcome
