@@ -1,0 +1,1 @@
+"""Example projects. Not part of the distribution."""
