@@ -13,7 +13,7 @@ TIMEOUT_SECONDS = 5
 def problem(url: str) -> str | None:
     """Say why the service of `url` cannot be reached, or return None if it can."""
     parts = urlsplit(url)
-    address = (parts.hostname or "localhost", parts.port or DEFAULT_PORTS[parts.scheme])
+    address = (parts.hostname or "localhost", parts.port or DEFAULT_PORTS.get(parts.scheme, 0))
     try:
         socket.create_connection(address, TIMEOUT_SECONDS).close()
     except OSError as error:
