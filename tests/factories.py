@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -44,3 +45,19 @@ def numbers(start: datetime, thread_id: str = "t") -> tuple[int, int, int, float
     row = row_of(thread_id)
     slot = None if row.alarm_at is None else (row.alarm_at - start) / MS
     return row.dirty, row.processed, row.nonterminal, slot
+
+
+def live_lease(ms: float = 30_000) -> dict[str, Any]:
+    """The columns of a lease that another pass holds for so many ms more (negative: one that has expired)."""
+    return {
+        "lease_token": uuid.uuid4(),
+        "lease_epoch": 1,
+        "lease_owner": "another pass",
+        "lease_started_at": clock.now(),
+        "lease_expires_at": clock.now() + ms * MS,
+    }
+
+
+def stored(thread_id: str = "t") -> dict[str, Any]:
+    """Every column of the stored row, to see that nothing was written."""
+    return dict(ThreadMaintenance.objects.filter(pk=thread_id).values().get())

@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NoReturn
 
+from maintenance.errors import PassInterrupted
 from maintenance.hooks import Hooks
 from maintenance.ports import NOTHING_LEFT, InertPublication, RecoveryReport, Residue, Work
 
 Body = Callable[[Work], None]
+
+
+class Broken(Exception):
+    """What a failing port of a test raises; its text must appear in no record."""
+
+
+def fail(*_: object) -> NoReturn:
+    """A port that fails."""
+    message = "secret detail of the host"
+    raise Broken(message)
+
+
+def be_interrupted(*_: object) -> NoReturn:
+    """A port that notices that the worker drains."""
+    reason = "the worker drains"
+    raise PassInterrupted(reason)
 
 
 @dataclass
