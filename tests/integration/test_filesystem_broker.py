@@ -8,7 +8,8 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kombu import Connection
+from kombu import Connection, Exchange, Queue
+from kombu.simple import SimpleQueue
 
 from config import embedded
 
@@ -19,28 +20,28 @@ MESSAGES = 200
 
 
 class Mailbox:
-    """One queue of a broker in its own folder.
-
-    kombu remembers bindings for the whole process, so that a folder of its own needs a queue of its
-    own name.
-    """
+    """A queue of a broker in its own folder, addressed as Celery does: by the default exchange."""
 
     def __init__(self, folder: Path) -> None:
         self.name = uuid.uuid4().hex
         self._options = embedded.broker_folders(folder)
+
+    @property
+    def queue(self) -> Queue:
+        return Queue(self.name, Exchange(""), routing_key=self.name)
 
     def connect(self) -> Connection:
         transport = "config.filesystem_broker:Transport"
         return Connection("localhost", transport=transport, transport_options=self._options)
 
     def send(self, numbers: range) -> None:
-        with self.connect() as connection, connection.SimpleQueue(self.name) as queue:
+        with self.connect() as connection, SimpleQueue(connection, self.queue) as queue:
             for number in numbers:
                 queue.put({"number": number, "weight": "x" * 2_000})
 
     def take_all(self) -> list[int]:
         taken: list[int] = []
-        with self.connect() as connection, connection.SimpleQueue(self.name) as queue:
+        with self.connect() as connection, SimpleQueue(connection, self.queue) as queue:
             while True:
                 try:
                     message: Any = queue.get(timeout=0.5)
