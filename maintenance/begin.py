@@ -5,15 +5,18 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 
-from django.db import transaction
+import structlog
+from django.db import DatabaseError, transaction
 
 from maintenance import alarm, dispatch, failpoints, finish, history, hooks, lease, metrics, rows
 from maintenance.conf import get_settings
 from maintenance.delivery import Begun, Delivery, Outcome
-from maintenance.errors import BEGIN_PASS, alarm_operation
+from maintenance.errors import BEGIN_PASS, INTERRUPTIONS, alarm_operation, kind_of
 from maintenance.lease import Lease
 from maintenance.rearm import earliest
 from maintenance.rows import Locked
+
+log = structlog.get_logger("wakeful.maintenance")
 
 MAX_HOPS = 3
 """A broker that ignores countdowns must not spin; after so many the sweep sends the message when it is due."""
@@ -89,11 +92,13 @@ def _start(locked: Locked, delivery: Delivery, token: uuid.UUID) -> Begun | fini
     history.note_lost_lease(locked)
     due_at = row.alarm_at
     _let_timer_come(locked)
-    if not row.is_dirty and not _something_is_due(locked):
-        return finish.caught_up_at_once(locked, trigger=delivery.trigger, due_at=due_at)
+    if not row.is_dirty:
+        pending = _pending_deadline(locked)
+        if pending is None or pending > locked.now:
+            return finish.caught_up_at_once(locked, pending, trigger=delivery.trigger, due_at=due_at)
     held = lease.take(locked, token)
     row.starts_since_finish += 1
-    _consume_slot(locked)
+    _consume_slot(locked, delivery)
     locked.save()
     return _begun(locked, held, delivery, due_at)
 
@@ -106,17 +111,29 @@ def _let_timer_come(locked: Locked) -> None:
         row.dirty += 1
 
 
-def _something_is_due(locked: Locked) -> bool:
-    """Whether a port has a deadline that has come; asked in statements begun after the row lock."""
-    pending = hooks.current().pending_deadline(locked.row.thread_id)
-    return pending is not None and pending <= locked.now
+def _pending_deadline(locked: Locked) -> datetime | None:
+    """The earliest deadline of the ports, asked in statements begun after the row lock.
+
+    A port that cannot say counts as due: the pass that it gets fails with the port's error and backs off. If it
+    was the database that failed, this transaction can decide nothing; then begin fails and the slot stays.
+    """
+    try:
+        return hooks.current().pending_deadline(locked.row.thread_id)
+    except (*INTERRUPTIONS, DatabaseError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the row would stay due, and the same would happen again at once
+        log.warning("begin.deadline_unavailable", thread=locked.row.thread_id, kind=kind_of(error))
+        return locked.now
 
 
-def _consume_slot(locked: Locked) -> None:
-    """The fired slot gives way to the crash fallback; a later one asked for meanwhile is kept if it is earlier."""
+def _consume_slot(locked: Locked, delivery: Delivery) -> None:
+    """The slot that this delivery answers gives way to the crash fallback.
+
+    A forced pass answers no slot: one that still lies ahead is kept if it is earlier than the fallback.
+    """
     row, settings = locked.row, get_settings()
-    fired = row.alarm_at is not None and row.alarm_at <= locked.now + settings.early_tolerance
-    asked = None if fired else row.alarm_at
+    ahead = delivery.forced and row.alarm_at is not None and row.alarm_at > locked.now
+    asked = row.alarm_at if ahead else None
     alarm.replace(row, earliest(asked, locked.now + settings.minimum))
 
 

@@ -60,13 +60,13 @@ def mark(locked: Locked, *, trigger: str = "alarm") -> Hint | None:
         return None
     if row.alarm_at > now + get_settings().dispatch_horizon:
         return None
-    if row.hint_seq == row.alarm_seq and not _stale(row, now):
+    if row.hint_seq == row.alarm_seq and not is_stale(row, now):
         return None
     row.hint_seq, row.hint_at, row.hint_attempts = row.alarm_seq, now, 1
     return hint_for(row.thread_id, row.alarm_seq, row.alarm_at, now, trigger=trigger)
 
 
-def _stale(row: ThreadMaintenance, now: datetime) -> bool:
+def is_stale(row: ThreadMaintenance, now: datetime) -> bool:
     """Whether a slot long due was handed over so long ago that the message is presumably lost."""
     before = now - get_settings().sweep_grace
     return row.alarm_at is not None and row.alarm_at <= before and (row.hint_at is None or row.hint_at <= before)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import chain
 
+import structlog
 from django.db import transaction
 
 from maintenance import alarm, clock, dispatch, failpoints, history, hooks, rows
 from maintenance.conf import get_settings
-from maintenance.errors import ENSURE_ALARM, ENSURE_PUBLICATION_ALARM, alarm_operation
+from maintenance.errors import (
+    ENSURE_ALARM,
+    ENSURE_PUBLICATION_ALARM,
+    INTERRUPTIONS,
+    DurableAlarmError,
+    alarm_operation,
+    described,
+)
 from maintenance.models import MutationLease, ThreadMaintenance
 from maintenance.ports import MessageDelivery, Projection, Publication
 from maintenance.rearm import earliest
+
+log = structlog.get_logger("wakeful.maintenance")
 
 
 def ensure_alarm(thread_id: str) -> None:
     """Arms a dirty thread and any pending deadline of a port; makes the row if it is missing.
 
     O(1): never scans the ledger, never runs recovery. Never moves a slot later, never clears one. Raises
-    `DurableAlarmError`, or what a port's deadline raised (then a dirty thread is armed all the same).
+    `DurableAlarmError`; if it was for a port's deadline, a dirty thread is armed all the same.
     """
     failpoints.hit("maintenance:ensure:before", thread_id)
     _arm_generation(thread_id)
@@ -37,7 +48,7 @@ def _arm_generation(thread_id: str) -> None:
 
 
 def _arm_deadlines(thread_id: str) -> None:
-    deadline = hooks.current().pending_deadline(thread_id)
+    deadline = _pending_deadline(thread_id)
     # Race closed: a finish that reads the ports before us and clears the slot after; it waits for this row.
     with alarm_operation(ENSURE_PUBLICATION_ALARM), transaction.atomic():
         locked = rows.lock(thread_id, ENSURE_PUBLICATION_ALARM)
@@ -47,6 +58,15 @@ def _arm_deadlines(thread_id: str) -> None:
             _save(locked)
 
 
+def _pending_deadline(thread_id: str) -> datetime | None:
+    try:
+        return hooks.current().pending_deadline(thread_id)
+    except INTERRUPTIONS:
+        raise
+    except Exception as error:
+        raise DurableAlarmError(ENSURE_PUBLICATION_ALARM, described(error), error) from error
+
+
 def _save(locked: rows.Locked) -> None:
     hint = dispatch.mark(locked)
     locked.save()
@@ -54,12 +74,22 @@ def _save(locked: rows.Locked) -> None:
 
 
 def audit(limit: int = 1_000) -> int:
-    """Ensures the threads with a pending deadline or timer but no slot, and clears dead mutation leases."""
+    """Ensures the threads with a pending deadline or timer but no slot, and clears dead mutation leases.
+
+    One thread that fails is logged and keeps no other from its alarm. Returns how many were armed.
+    """
     MutationLease.objects.filter(expires_at__lt=clock.now() - get_settings().mutation_lease_ttl).delete()
     unarmed = [thread_id for thread_id in _pending_threads(limit) if alarm.scheduled(thread_id) is None]
-    for thread_id in unarmed:
+    return sum(_was_ensured(thread_id) for thread_id in unarmed)
+
+
+def _was_ensured(thread_id: str) -> bool:
+    try:
         ensure_alarm(thread_id)
-    return len(unarmed)
+    except DurableAlarmError as error:
+        log.error("audit.not_armed", thread=thread_id, error=error.message)
+        return False
+    return True
 
 
 def prune() -> int:

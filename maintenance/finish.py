@@ -120,8 +120,11 @@ def _let_go(locked: Locked, *, in_place: bool) -> int | None:
     return row.alarm_seq if goes_on else None
 
 
-def caught_up_at_once(locked: Locked, *, trigger: str, due_at: datetime | None) -> Finished:
-    """A pass over a thread that owes nothing: no lease, no ledger, no log; the slot is decided right here."""
+def caught_up_at_once(locked: Locked, pending: datetime | None, *, trigger: str, due_at: datetime | None) -> Finished:
+    """A pass over a thread that owes nothing: no lease, no ledger, no log; the slot is decided right here.
+
+    `pending` is the ports' earliest deadline, read after the row lock.
+    """
     row, now = locked.row, locked.now
     lease.release(locked)
     decided = decision.decide(
@@ -136,7 +139,7 @@ def caught_up_at_once(locked: Locked, *, trigger: str, due_at: datetime | None) 
             settled=False,
             repaired=False,
             stalls=row.stalls,
-            pending=earliest(row.timer_at, hooks.current().pending_deadline(row.thread_id)),
+            pending=earliest(row.timer_at, pending),
         ),
         get_settings(),
     )

@@ -66,15 +66,15 @@ def mutation(thread_id: str, *, wake: bool = True) -> Iterator[Mutation]:
 def bump(thread_id: str, delay: timedelta) -> hotpath.Bumped:
     """Advances the generation and keeps or pulls the slot to `now + delay`, in the caller's transaction.
 
-    Registers the hint and the inline drains for after the commit. Raises `DurableAlarmError`.
+    Registers the inline drains and the hint for after the commit. Raises `DurableAlarmError`.
     """
     with alarm_operation(ADVANCE_GENERATION):
         bumped = _fused_bump(thread_id, delay) if hotpath.serves() else _plain_bump(thread_id, delay)
+    _drain_inline_after_commit(thread_id)
     if bumped.hinted:
         dispatch.after_commit(
             dispatch.hint_for(thread_id, bumped.alarm_seq, bumped.alarm_at, bumped.now, trigger="alarm")
         )
-    _drain_inline_after_commit(thread_id)
     return bumped
 
 
@@ -95,10 +95,11 @@ def _plain_bump(thread_id: str, delay: timedelta) -> hotpath.Bumped:
     locked = rows.lock(thread_id, ADVANCE_GENERATION)
     if locked is None:
         return _first_bump(thread_id, delay) or _plain_bump(thread_id, delay)
-    row = locked.row
+    row, seq = locked.row, locked.row.alarm_seq
     row.dirty += 1
     alarm.keep_earlier(row, locked.now + delay)
-    hint = dispatch.mark(locked)
+    # A kept slot is somebody else's to hand over, unless that was so long ago that the message must be lost.
+    hint = dispatch.mark(locked) if row.alarm_seq != seq or dispatch.is_stale(row, locked.now) else None
     locked.save()
     return hotpath.Bumped(row.dirty, row.alarm_at or locked.now, row.alarm_seq, hint is not None, locked.now)
 
@@ -123,6 +124,8 @@ def prearmed_mutation(thread_id: str, label: str) -> Iterator[Mutation]:
     try:
         failpoints.hit("maintenance:mutation:armed", thread_id)
         yield armed
+        _invalidate(thread_id)
+        _drain_inline(thread_id)
         failpoints.hit("maintenance:mutation:finished", thread_id)
     finally:
         _end(thread_id, token)
@@ -170,11 +173,10 @@ def _end(thread_id: str, token: uuid.UUID) -> None:
         hint = dispatch.mark(locked)
         locked.save()
         dispatch.after_commit(hint)
-    _drain_inline(thread_id)
 
 
 def _invalidate(thread_id: str) -> None:
-    """Tells the sinks inside the transaction: a fast pass could otherwise clear the slot before they know."""
+    """Tells the sinks, inside the transaction or the lease: a fast pass could clear the slot before they know."""
     for sink in hooks.current().sinks:
         try:
             # Race closed: a failing sink must not take the body with it, so it fails alone in its savepoint.

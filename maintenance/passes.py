@@ -54,8 +54,10 @@ def deliver(delivery: Delivery, *, may_go_on: Callable[[], bool] = lambda: False
     failpoints.hit("delivery:received", delivery.thread_id)
     try:
         begun = _begin(delivery)
-    except DurableAlarmError as error:
-        result = Result(outcome=Outcome.FAILED, error=error.message, failed=True)
+    except INTERRUPTIONS:
+        raise
+    except Exception as error:  # noqa: BLE001 - also what a port raised inside the begin transaction
+        result = Result(outcome=Outcome.FAILED, error=described(error), failed=True)
     else:
         result = _answer(begun, may_go_on)
     metrics.deliveries.labels(result.outcome).inc()
