@@ -89,9 +89,9 @@ def test_size_and_purge_see_one_queue_alone(mailbox: Mailbox, tmp_path: Path) ->
     other.send(range(2))
 
     with other.connect() as connection:
-        declared: Any = connection.default_channel.queue_declare(other.name)
-        assert declared.message_count == 2
-        assert other.queue(connection.default_channel).purge() == 2
+        channel: Any = connection.default_channel
+        assert channel.queue_declare(other.name).message_count == 2
+        assert other.queue(channel).purge() == 2
 
     assert other.take_all() == []
     assert mailbox.take_all() == [0, 1, 2]
