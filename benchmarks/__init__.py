@@ -1,0 +1,1 @@
+"""What Wakeful costs and how fast it is, measured on PostgreSQL and Redis: `make bench`."""
