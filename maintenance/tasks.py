@@ -10,9 +10,8 @@ from typing import Any
 
 import structlog
 from celery import shared_task
-from django.db import connection
 
-from maintenance import ensure, metrics, passes, reaper, sweep
+from maintenance import connections, ensure, metrics, passes, reaper, sweep
 from maintenance.conf import get_settings
 from maintenance.delivery import Delivery, Outcome
 from maintenance.dispatch import MESSAGE_VERSION
@@ -41,7 +40,7 @@ def run_pass(thread_id: Any = None, seq: Any = None, **message: Any) -> str:
         log.warning("pass.malformed")
         return Outcome.MALFORMED
     # The connection is kept between tasks; one that the server closed meanwhile is replaced here.
-    connection.close_if_unusable_or_obsolete()
+    connections.freshen()
     return _run(delivery)
 
 
@@ -81,7 +80,7 @@ def _run(delivery: Delivery) -> str:
 @shared_task(name="maintenance.sweep", **_OPTIONS)
 def sweep_due(**_: Any) -> int:
     """One tick of the sweep and the reaper; the number of hints handed over."""
-    connection.close_if_unusable_or_obsolete()
+    connections.freshen()
     reaper.reap()
     return sweep.sweep()
 
@@ -89,12 +88,12 @@ def sweep_due(**_: Any) -> int:
 @shared_task(name="maintenance.ensure_audit", **_OPTIONS)
 def ensure_audit(**_: Any) -> int:
     """Re-arms threads with a pending deadline and no slot; the number re-armed."""
-    connection.close_if_unusable_or_obsolete()
+    connections.freshen()
     return ensure.audit()
 
 
 @shared_task(name="maintenance.prune", **_OPTIONS)
 def prune(**_: Any) -> int:
     """Deletes the history of passes beyond its time; the number of rows deleted."""
-    connection.close_if_unusable_or_obsolete()
+    connections.freshen()
     return ensure.prune()
