@@ -7,14 +7,19 @@ it may contain payloads or secrets. What a person sees is our sentence plus the 
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any, cast
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError
 
 MAX_MESSAGE = 8_192
 """Longest message of an error, in characters."""
+
+_DATABASES = {"django", "psycopg", "sqlite3"}
+"""Packages whose errors quote rows."""
 
 _SAFE_NAME = re.compile(r"[^A-Za-z0-9_.]")
 
@@ -123,13 +128,46 @@ def kind_of(error: BaseException) -> str:
 
 def described(error: BaseException) -> str:
     """What a person may see of any error: our own text, or the kind of a foreign one."""
-    if isinstance(error, WakefulError):
-        return error.message
-    if isinstance(error, PassInterrupted):
-        return f"interrupted: {error.reason}"
-    if isinstance(error, DatabaseError | InterfaceError):
+    # By the real type: `isinstance` also asks `__class__`, which a hostile object may let raise.
+    kind = type(error)
+    if issubclass(kind, WakefulError):
+        return cast("WakefulError", error).message
+    if issubclass(kind, PassInterrupted):
+        return f"interrupted: {cast('PassInterrupted', error).reason}"
+    if issubclass(kind, DatabaseError | InterfaceError):
         return database_problem(error)
     return f"{kind_of(error)} was raised; its text is kept out of records, see the worker's log"
+
+
+def traced(error: BaseException) -> str:
+    """The traceback for the worker's log, causes last; the text of a database error, which holds row values, left out.
+
+    Never raises, whatever the error is.
+    """
+    parts: list[str] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        frames = traceback.extract_tb(_slot("__traceback__", current))
+        parts += [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
+        parts.append(f"{kind_of(current)}: {_text_for_the_log(current)}")
+        current = _slot("__cause__", current) or _slot("__context__", current)
+    return bounded("\n".join(parts))
+
+
+def _slot(name: str, error: BaseException) -> Any:
+    """An attribute of `BaseException` itself: one of the same name on a hostile subclass is never asked."""
+    return vars(BaseException)[name].__get__(error)
+
+
+def _text_for_the_log(error: BaseException) -> str:
+    if any(base.__module__.partition(".")[0] in _DATABASES for base in type(error).__mro__):
+        return database_problem(error)
+    try:
+        return bounded(str(error), 1_000)
+    except BaseException:  # noqa: BLE001 - a hostile `__str__` must not break error handling
+        return "a text that cannot be shown"
 
 
 def database_problem(error: BaseException) -> str:
@@ -143,18 +181,19 @@ def database_problem(error: BaseException) -> str:
         return "the database asked to retry (serialisation or deadlock)"
     if state.startswith("22"):
         return "a stored number is out of range"
-    if isinstance(error, IntegrityError) or state.startswith("23"):
+    if issubclass(type(error), IntegrityError) or state.startswith("23"):
         return "a database constraint refused the write"
-    if isinstance(error, OperationalError | InterfaceError) or state.startswith(("08", "57", "53")):
+    if issubclass(type(error), OperationalError | InterfaceError) or state.startswith(("08", "57", "53")):
         return "the database is unavailable or locked; try again when it is back"
     return f"the database refused the statement (SQLSTATE {state or 'unknown'})"
 
 
 def _sqlstate(error: BaseException) -> str:
-    for candidate in (error, error.__cause__):
-        state = getattr(candidate, "sqlstate", None)
-        if isinstance(state, str):
-            return state
+    for candidate in (error, _slot("__cause__", error)):
+        with suppress(Exception):
+            state = getattr(candidate, "sqlstate", None)
+            if type(state) is str:
+                return state
     return ""
 
 

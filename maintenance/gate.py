@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,6 +25,7 @@ from maintenance.errors import (
     kind_of,
 )
 from maintenance.models import MutationLease
+from maintenance.ports import Publication
 
 log = structlog.get_logger("wakeful.maintenance")
 
@@ -54,23 +55,25 @@ def mutation(thread_id: str, *, wake: bool = True) -> Iterator[Mutation]:
     # Race closed: a pass that acknowledged between the body's commit and a later bump would lose the wake.
     with transaction.atomic():
         _claim_transaction(thread_id)
-        bumped = bump(thread_id, NO_DELAY if wake else get_settings().minimum)
+        untold: list[Publication] = []
+        bumped = bump(thread_id, NO_DELAY if wake else get_settings().minimum, untold)
         failpoints.hit("maintenance:dirty:after", thread_id)
         failpoints.hit("maintenance:mutation:armed", thread_id)
         yield Mutation(thread_id=thread_id, generation=bumped.generation, now=bumped.now)
-        _invalidate(thread_id)
+        untold += _invalidate(thread_id)
         failpoints.hit("maintenance:mutation:finished", thread_id)
     metrics.mutations.labels("atomic").inc()
 
 
-def bump(thread_id: str, delay: timedelta) -> hotpath.Bumped:
+def bump(thread_id: str, delay: timedelta, untold: Collection[Publication] = ()) -> hotpath.Bumped:
     """Advances the generation and keeps or pulls the slot to `now + delay`, in the caller's transaction.
 
-    Registers the inline drains and the hint for after the commit. Raises `DurableAlarmError`.
+    Registers the inline drains and the hint for after the commit. `untold`: the sinks that are not drained, because
+    telling them failed; filled by the caller until then. Raises `DurableAlarmError`.
     """
     with alarm_operation(ADVANCE_GENERATION):
         bumped = _fused_bump(thread_id, delay) if hotpath.serves() else _plain_bump(thread_id, delay)
-    _drain_inline_after_commit(thread_id)
+    _drain_inline_after_commit(thread_id, untold)
     if bumped.hinted:
         dispatch.after_commit(
             dispatch.hint_for(thread_id, bumped.alarm_seq, bumped.alarm_at, bumped.now, trigger="alarm")
@@ -124,8 +127,7 @@ def prearmed_mutation(thread_id: str, label: str) -> Iterator[Mutation]:
     try:
         failpoints.hit("maintenance:mutation:armed", thread_id)
         yield armed
-        _invalidate(thread_id)
-        _drain_inline(thread_id)
+        _drain_inline(thread_id, _invalidate(thread_id))
         failpoints.hit("maintenance:mutation:finished", thread_id)
     finally:
         _end(thread_id, token)
@@ -175,8 +177,12 @@ def _end(thread_id: str, token: uuid.UUID) -> None:
         dispatch.after_commit(hint)
 
 
-def _invalidate(thread_id: str) -> None:
-    """Tells the sinks, inside the transaction or the lease: a fast pass could clear the slot before they know."""
+def _invalidate(thread_id: str) -> list[Publication]:
+    """Tells the sinks, inside the transaction or the lease: a fast pass could clear the slot before they know.
+
+    Returns those for which that failed; the newer generation brings them a pass.
+    """
+    untold: list[Publication] = []
     for sink in hooks.current().sinks:
         try:
             # Race closed: a failing sink must not take the body with it, so it fails alone in its savepoint.
@@ -186,17 +192,19 @@ def _invalidate(thread_id: str) -> None:
             raise
         except Exception as error:  # noqa: BLE001 - a committed operation is never failed by its publication
             log.error("publication.deferred", thread=thread_id, kind=kind_of(error))
+            untold.append(sink)
+    return untold
 
 
-def _drain_inline_after_commit(thread_id: str) -> None:
+def _drain_inline_after_commit(thread_id: str, untold: Collection[Publication]) -> None:
     if any(sink.inline for sink in hooks.current().sinks):
-        transaction.on_commit(partial(_drain_inline, thread_id))
+        transaction.on_commit(partial(_drain_inline, thread_id, untold))
 
 
-def _drain_inline(thread_id: str) -> None:
+def _drain_inline(thread_id: str, untold: Collection[Publication]) -> None:
     """One drain of the local sinks. A failure is logged once and swallowed: the operation has committed."""
     for sink in hooks.current().sinks:
-        if not sink.inline:
+        if not sink.inline or sink in untold:
             continue
         try:
             sink.drain(None, thread_id)
@@ -216,7 +224,9 @@ class _Touched:
     thread_id: str
     block: object
 
-    def __call__(self) -> None: ...
+    def __call__(self) -> None:
+        """Registered first, so run first: the commit is done, its hooks are not."""
+        failpoints.hit("commit:after", self.thread_id)
 
 
 def _claim_transaction(thread_id: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import structlog
 from django.core.signals import setting_changed
-from django.utils import timezone
 from django.utils.module_loading import import_string
 
+from maintenance import clock
 from maintenance.conf import get_settings
-from maintenance.errors import INTERRUPTIONS
+from maintenance.errors import INTERRUPTIONS, traced
 from maintenance.ports import (
     InertLedger,
     InertMessageDelivery,
@@ -76,18 +76,21 @@ class Hooks:
             return self.projection.pending_deadline(thread_id)
         except INTERRUPTIONS:
             raise
-        except Exception:
-            log.exception("projection.deadline_unavailable", thread=thread_id)
-            # Long due by any clock: at exactly now, a caller who read the time before would take it for the future.
-            return timezone.now() - LONG
+        except Exception as error:  # noqa: BLE001 - see above
+            log.error("projection.deadline_unavailable", thread=thread_id, exception=traced(error))
+            # Long due: at exactly now, a caller who read the time before would take it for the future.
+            return clock.now() - LONG
 
 
 _hooks: Hooks | None = None
+_replacement: Hooks | None = None
 
 
 def current() -> Hooks:
     """The hooks of this process."""
     global _hooks  # noqa: PLW0603 - built lazily, once per process, after fork
+    if _replacement is not None:
+        return _replacement
     if _hooks is None:
         _hooks = _from_settings()
     return _hooks
@@ -95,13 +98,13 @@ def current() -> Hooks:
 
 @contextmanager
 def installed(hooks: Hooks) -> Iterator[Hooks]:
-    """Replaces the hooks of this process for a test."""
-    global _hooks  # noqa: PLW0603
-    before, _hooks = _hooks, hooks
+    """Replaces the hooks of this process for a test, whatever its settings say meanwhile."""
+    global _replacement  # noqa: PLW0603
+    before, _replacement = _replacement, hooks
     try:
         yield hooks
     finally:
-        _hooks = before
+        _replacement = before
 
 
 def _from_settings() -> Hooks:

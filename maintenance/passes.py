@@ -11,7 +11,7 @@ import structlog
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import OperationalError, connection, transaction
 
-from maintenance import clock, drain, failpoints, finish, hooks, lease, metrics, renewal, rows
+from maintenance import clock, connections, drain, failpoints, finish, hooks, lease, metrics, renewal, rows
 from maintenance.begin import begin
 from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.errors import (
@@ -26,6 +26,7 @@ from maintenance.errors import (
     WakefulError,
     alarm_operation,
     described,
+    traced,
 )
 from maintenance.finish import Done, Finished
 from maintenance.history import Report
@@ -194,7 +195,7 @@ def _finish(begun: Begun, done: Done, may_go_on: Callable[[], bool]) -> Finished
         except DurableAlarmError as error:
             if not isinstance(error.cause, OperationalError):
                 raise
-            connection.close_if_unusable_or_obsolete()
+            connections.freshen()
     return finish.finish(begun, done, in_place=in_place)
 
 
@@ -214,7 +215,7 @@ def _interrupted(begun: Begun, wave: Wave | None, stopped: BaseException) -> Res
 
 def _failed(begun: Begun, wave: Wave | None, error: Exception) -> Result:
     text = described(error)
-    log.error("pass.failed", thread=begun.lease.thread_id, error=text, exc_info=error)
+    log.error("pass.failed", thread=begun.lease.thread_id, error=text, exception=traced(error))
     released = _let_go(begun, wave, text, outcome=Outcome.FAILED, backoff=True)
     return Result(outcome=Outcome.FAILED if released else Outcome.LEASE_LOST, error=text, failed=True)
 
@@ -225,7 +226,7 @@ def _let_go(begun: Begun, wave: Wave | None, text: str, *, outcome: Outcome, bac
         log.warning("wave.not_stopped", thread=begun.lease.thread_id)
         return False
     try:
-        connection.close_if_unusable_or_obsolete()
+        connections.freshen()
         return finish.fail(begun, text, outcome=outcome, backoff=backoff)
     except DurableAlarmError as error:
         log.warning("pass.not_released", thread=begun.lease.thread_id, error=error.message)

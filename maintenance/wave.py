@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as NotYet
 from django.db import close_old_connections, connection
 
 from maintenance import clock
-from maintenance.errors import INTERRUPTIONS, MessagesFailed, WakefulError, described
+from maintenance.errors import INTERRUPTIONS, MessagesFailed, PassInterrupted, WakefulError, described
 from maintenance.hooks import Hooks
 from maintenance.work import PassWork
 
@@ -35,6 +35,7 @@ class Wave:
         self._own = PassWork(work.lease, work.generation)
         self._future: Future[None] | None = None
         self._inline = False
+        self._failure: MessagesFailed | None = None
         if self._is_due():
             self._start()
 
@@ -43,17 +44,27 @@ class Wave:
         if self._inline:
             self._inline = False
             self._own.deadline = min(self._own.deadline, time.monotonic() + INLINE_SECONDS)
-            _drain(self._hooks, self._own)
+            try:
+                _drain(self._hooks, self._own)
+            except PassInterrupted:
+                # The limit of a bounded wave is its end, not a failure; the limits of the pass are raised again here.
+                self._work.checkpoint()
 
     def join(self) -> None:
         """Waits for the wave within the limits of the pass. Raises `MessagesFailed` if it failed."""
         self.run_inline()
+        if self._failure is not None:
+            raise self._failure
         while self._future is not None:
             self._work.checkpoint()
             try:
                 self._future.result(timeout=POLL_SECONDS)
             except NotYet:
                 continue
+            except MessagesFailed:
+                # A wave that met a limit of the pass a moment before the pass did: the pass is interrupted, not failed.
+                self._work.checkpoint()
+                raise
             self._future = None
 
     def cancel(self) -> bool:
@@ -70,8 +81,14 @@ class Wave:
     def _is_due(self) -> bool:
         if self._hooks.messages.inert:
             return False
-        deadline = self._hooks.messages.pending_deadline(self._work.thread_id)
-
+        try:
+            deadline = self._hooks.messages.pending_deadline(self._work.thread_id)
+        except INTERRUPTIONS:
+            raise
+        except Exception as error:  # noqa: BLE001 - messages never hold canonical work back: raised at the join
+            self._failure = MessagesFailed(f"the message deadline failed: {described(error)}")
+            self._failure.__cause__ = error
+            return False
         return deadline is not None and deadline <= clock.now()
 
     def _start(self) -> None:
@@ -83,17 +100,18 @@ class Wave:
 
 def _drain_on_own_connection(hooks: Hooks, work: PassWork) -> None:
     close_old_connections()
-    _drain(hooks, work)
+    try:
+        _drain(hooks, work)
+    except INTERRUPTIONS as stopped:
+        # Inside a future a BaseException would be taken for a broken worker; the pass re-raises its own limits.
+        raise MessagesFailed(f"the message wave was stopped: {described(stopped)}") from stopped
 
 
 def _drain(hooks: Hooks, work: PassWork) -> None:
     try:
         work.checkpoint()
         hooks.messages.drain(work)
-    except INTERRUPTIONS as stopped:
-        # Inside a future a BaseException would be taken for a broken worker; the pass re-raises its own limits.
-        raise MessagesFailed(f"the message wave was stopped: {described(stopped)}") from stopped
-    except WakefulError:
+    except (*INTERRUPTIONS, WakefulError):
         raise
     except Exception as error:
         raise MessagesFailed(f"the message wave failed: {described(error)}") from error
