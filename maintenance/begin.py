@@ -8,9 +8,9 @@ from datetime import datetime
 import structlog
 from django.db import DatabaseError, transaction
 
-from maintenance import alarm, dispatch, failpoints, finish, history, hooks, lease, metrics, rows
+from maintenance import alarm, dispatch, failpoints, finish, history, hooks, hotpath, lease, metrics, owner, rows
 from maintenance.conf import get_settings
-from maintenance.delivery import Begun, Delivery, Outcome
+from maintenance.delivery import IN_PLACE, Begun, Delivery, Outcome
 from maintenance.errors import BEGIN_PASS, INTERRUPTIONS, alarm_operation, kind_of
 from maintenance.lease import Lease
 from maintenance.rearm import earliest
@@ -33,6 +33,10 @@ def begin(delivery: Delivery, token: uuid.UUID) -> Begun | finish.Finished | Out
     # Asynchronous only if user code cannot run before a synchronous commit of this pass: a database crash that
     # loses this commit then loses nothing but a lease, and the row is still due.
     relaxed = installed.runtime.commits_before_user_code and not installed.leave_the_database
+    if delivery.trigger == IN_PLACE and hotpath.serves():
+        continued = _continue(delivery, token, relaxed=relaxed)
+        if continued is not None:
+            return continued
     # Race closed: two deliveries of one slot. The second waits here and then sees the lease, or another slot.
     with alarm_operation(BEGIN_PASS), transaction.atomic(durable=True):
         locked = rows.lock(delivery.thread_id, BEGIN_PASS, relaxed=relaxed)
@@ -47,6 +51,21 @@ def begin(delivery: Delivery, token: uuid.UUID) -> Begun | finish.Finished | Out
             return refused
         failpoints.hit("delivery:before-lease", delivery.thread_id)
         return _start(locked, delivery, token)
+
+
+def _continue(delivery: Delivery, token: uuid.UUID, *, relaxed: bool) -> Begun | None:
+    """The begin of a continuation in place: one statement that reads nothing but the row.
+
+    `None` if the row is not just as this worker left it; nothing was written and the general begin decides.
+    """
+    failpoints.hit("delivery:before-lease", delivery.thread_id)
+    with alarm_operation(BEGIN_PASS):
+        taken = hotpath.take(delivery.thread_id, delivery.seq or 0, token=token, owner=owner.current(), relaxed=relaxed)
+    if taken is None:
+        return None
+    row, now, due_at = taken
+    locked = Locked(row, now)
+    return _begun(locked, lease.held_by(locked, token), delivery, due_at)
 
 
 def classify(locked: Locked, delivery: Delivery) -> Outcome | None:

@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from maintenance.lease import Lease
 
+IN_PLACE = "in-place"
+"""The trigger of a pass that the worker takes itself, right after the one before."""
+
 
 class Outcome(StrEnum):
     """What came of a delivery. All but the last five write nothing but, where said, a follow-up message."""

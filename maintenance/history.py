@@ -38,7 +38,7 @@ def record(
     report: Report | None = None,
     error: str = "",
 ) -> None:
-    """Writes the end of the pass that the locked row names, and puts it on the row."""
+    """Notes the end of the pass that the locked row names; it is written with the row."""
     row = locked.row
     row.last_outcome = outcome
     row.last_error = error
@@ -47,7 +47,7 @@ def record(
     started = row.lease_started_at or locked.now
     if due_at is not None:
         metrics.lateness.observe(max(0.0, (started - due_at).total_seconds()))
-    PassRun.objects.create(
+    locked.ended = PassRun(
         thread_id=row.thread_id,
         epoch=row.lease_epoch,
         trigger=trigger,
@@ -74,6 +74,7 @@ def note_lost_lease(locked: Locked) -> None:
             generation=None,
             error="the pass did not end before its lease expired",
         )
+        locked.save()
 
 
 def prune(before: datetime, *, batch: int = 10_000) -> int:

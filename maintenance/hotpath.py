@@ -8,6 +8,7 @@ before the lock was granted. So these statements read nothing but the row and th
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from django.db import connection
 
 from maintenance import clock
 from maintenance.conf import get_settings
-from maintenance.models import ThreadMaintenance
+from maintenance.models import PassRun, ThreadMaintenance
 
 _FIELDS = [f.attname for f in ThreadMaintenance._meta.concrete_fields]  # noqa: SLF001
 _TABLE = ThreadMaintenance._meta.db_table  # noqa: SLF001
@@ -66,6 +67,42 @@ _INSERT = f"""
     RETURNING updated_at
 """  # noqa: S608 - identifiers of our own model
 
+_RUN_TABLE = PassRun._meta.db_table  # noqa: SLF001
+_RUN_FIELDS = [f.attname for f in PassRun._meta.concrete_fields if not f.primary_key]  # noqa: SLF001
+_NOTE = f"""
+    WITH noted AS (
+        INSERT INTO {_RUN_TABLE} ({", ".join(f'"{name}"' for name in _RUN_FIELDS)})
+        VALUES ({", ".join(["%s"] * len(_RUN_FIELDS))})
+    )
+"""  # noqa: S608 - identifiers of our own model
+
+_HELD = "thread_id = %s AND lease_token = %s AND lease_epoch = %s"
+_PROVE = f"SELECT 1 FROM {_TABLE} WHERE {_HELD} FOR NO KEY UPDATE"  # noqa: S608
+_ABSOLVE = f"UPDATE {_TABLE} SET starts_since_finish = 0 WHERE {_HELD}"  # noqa: S608
+
+# A continuation in place: the same worker, milliseconds later, almost always finds what it left. The conditions
+# are those of `begin.classify` for a delivery that runs, over a caught-up nobody, an actionable thread.
+_CONTINUE = f"""
+    WITH locked AS MATERIALIZED (
+        SELECT * FROM {_TABLE} WHERE thread_id = %s FOR NO KEY UPDATE
+    ), timed AS MATERIALIZED (
+        SELECT locked.*, {{clock}} AS now{{relax}} FROM locked
+    ), fit AS MATERIALIZED (
+        SELECT thread_id, now, alarm_at FROM timed
+         WHERE schema_version = 1 AND alarm_seq = %s AND alarm_at <= now AND dirty > processed
+           AND paused_at IS NULL AND quarantined_at IS NULL AND lease_token IS NULL
+           AND starts_since_finish < %s AND (timer_at IS NULL OR timer_at > now)
+    )
+    UPDATE {_TABLE} AS t
+       SET lease_token = %s, lease_epoch = t.lease_epoch + 1, lease_owner = %s,
+           lease_started_at = s.now, lease_expires_at = s.now + %s,
+           starts_since_finish = t.starts_since_finish + 1,
+           alarm_at = s.now + %s, alarm_seq = t.alarm_seq + 1, updated_at = s.now
+      FROM fit AS s
+     WHERE t.thread_id = s.thread_id
+    RETURNING {", ".join(f't."{name}"' for name in _FIELDS)}, s.now, s.alarm_at
+"""  # noqa: S608 - identifiers of our own model
+
 
 @dataclass(frozen=True, slots=True)
 class Bumped:
@@ -86,8 +123,7 @@ def serves() -> bool:
 def lock(thread_id: str, *, relaxed: bool) -> tuple[ThreadMaintenance, datetime] | None:
     """The locked row and the time after the lock, in one round trip."""
     now_sql, now_params = clock.expression()
-    relax_sql = ", set_config('synchronous_commit', 'off', true)" if relaxed else ""
-    values = _one(_LOCK.format(clock=now_sql, relax=relax_sql), [thread_id, *now_params])
+    values = _one(_LOCK.format(clock=now_sql, relax=_relax(relaxed)), [thread_id, *now_params])
     if values is None:
         return None
     return _row(values[: len(_FIELDS)]), values[len(_FIELDS)]
@@ -111,6 +147,55 @@ def insert(thread_id: str, *, dirty: int, delay: timedelta, hinted: bool) -> dat
     params = [thread_id, dirty, delay, attempts or None, hinted, attempts, *now_params]
     values = _one(_INSERT.format(clock=now_sql), params)
     return None if values is None else values[0]
+
+
+def take(
+    thread_id: str, seq: int, *, token: uuid.UUID, owner: str, relaxed: bool
+) -> tuple[ThreadMaintenance, datetime, datetime] | None:
+    """Takes the lease of a dirty, due, free thread whose slot is `seq`: the row after it, the time, the deadline.
+
+    One statement and its own transaction; it must run in autocommit. `None`: something is not as expected, and
+    nothing was written; the general begin finds out what.
+    """
+    settings = get_settings()
+    now_sql, now_params = clock.expression()
+    values = _one(
+        _CONTINUE.format(clock=now_sql, relax=_relax(relaxed)),
+        [
+            thread_id,
+            *now_params,
+            seq,
+            settings.quarantine_starts,
+            token,
+            owner,
+            settings.lease_ttl,
+            settings.minimum,
+        ],
+    )
+    if values is None:
+        return None
+    return _row(values[: len(_FIELDS)]), values[len(_FIELDS)], values[len(_FIELDS) + 1]
+
+
+def prove(thread_id: str, token: uuid.UUID, epoch: int, *, absolve: bool) -> bool:
+    """Locks the row if it still names this lease; `absolve` resets its start count. A plain read would not fence."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ABSOLVE if absolve else _PROVE, [thread_id, token, epoch])
+        return bool(cursor.rowcount == 1)
+
+
+def write(thread_id: str, changes: dict[str, Any], ended: PassRun | None) -> None:
+    """Updates the row and, in the same statement, notes the end of a pass."""
+    note, params = ("", []) if ended is None else (_NOTE, [getattr(ended, name) for name in _RUN_FIELDS])
+    sets = ", ".join(f'"{name}" = %s' for name in changes)
+    values = [json.dumps(value) if isinstance(value, dict) else value for value in changes.values()]
+    with connection.cursor() as cursor:
+        cursor.execute(f"{note}UPDATE {_TABLE} SET {sets} WHERE thread_id = %s", [*params, *values, thread_id])  # noqa: S608
+
+
+def _relax(relaxed: bool) -> str:
+    """Makes the transaction that the statement runs in commit asynchronously."""
+    return ", set_config('synchronous_commit', 'off', true)" if relaxed else ""
 
 
 def _one(sql: str, params: list[Any]) -> tuple[Any, ...] | None:

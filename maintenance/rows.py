@@ -16,7 +16,7 @@ from django.db.models.functions import Coalesce, Greatest
 
 from maintenance import clock, hotpath
 from maintenance.errors import UnsupportedSchema
-from maintenance.models import SCHEMA_VERSION, ThreadMaintenance
+from maintenance.models import SCHEMA_VERSION, PassRun, ThreadMaintenance
 
 _TRACKED = tuple(f.attname for f in ThreadMaintenance._meta.concrete_fields if not f.primary_key)  # noqa: SLF001
 _INSERTED = {
@@ -38,6 +38,8 @@ class Locked:
 
     row: ThreadMaintenance
     now: datetime
+    ended: PassRun | None = None
+    """The end of a pass, to be written together with the row."""
     _stored: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -48,12 +50,16 @@ class Locked:
         return {name: value for name in _TRACKED if (value := getattr(self.row, name)) != self._stored[name]}
 
     def save(self) -> bool:
-        """Writes what changed, in one statement; whether anything did."""
+        """Writes what changed and the end of the pass, if there is one; whether there was anything to write."""
         changes = self.changes()
-        if not changes:
+        if not changes and self.ended is None:
             return False
         changes["updated_at"] = self.row.updated_at = self.now
-        ThreadMaintenance.objects.filter(pk=self.row.pk).update(**changes)
+        if hotpath.serves():
+            hotpath.write(self.row.pk, changes, self.ended)
+        else:
+            _plain_write(self.row.pk, changes, self.ended)
+        self.ended = None
         self._stored.update(changes)
         return True
 
@@ -116,6 +122,12 @@ def _insert_if_absent(made: ThreadMaintenance) -> bool:
         # The ORM's `ignore_conflicts` does not say whether the row was inserted; the row count does.
         cursor.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING", values)  # noqa: S608
         return bool(cursor.rowcount == 1)
+
+
+def _plain_write(thread_id: str, changes: dict[str, Any], ended: PassRun | None) -> None:
+    ThreadMaintenance.objects.filter(pk=thread_id).update(**changes)
+    if ended is not None:
+        ended.save(force_insert=True)
 
 
 def _plain_lock(thread_id: str) -> tuple[ThreadMaintenance, datetime] | None:

@@ -13,7 +13,7 @@ from celery import shared_task
 
 from maintenance import connections, ensure, metrics, passes, reaper, sweep
 from maintenance.conf import get_settings
-from maintenance.delivery import Delivery, Outcome
+from maintenance.delivery import IN_PLACE, Delivery, Outcome
 from maintenance.dispatch import MESSAGE_VERSION
 from maintenance.errors import PassFailed
 
@@ -74,7 +74,7 @@ def _run(delivery: Delivery) -> str:
         if result.next_seq is None:
             return result.outcome
         left -= 1
-        delivery = Delivery(thread_id=delivery.thread_id, seq=result.next_seq, trigger="in-place")
+        delivery = Delivery(thread_id=delivery.thread_id, seq=result.next_seq, trigger=IN_PLACE)
 
 
 @shared_task(name="maintenance.sweep", **_OPTIONS)
