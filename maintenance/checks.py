@@ -6,6 +6,7 @@ connection to the broker can tell (its eviction policy, say) the command `mainte
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import packages_distributions
 from typing import TYPE_CHECKING, Any
 
@@ -137,12 +138,20 @@ def check_delivery(**_kwargs: Any) -> Messages:
     """Look for Celery settings under which a delivery is lost, doubled or run at the wrong time."""
     conf = current_app.conf
     found: Messages = []
-    if early := sorted(_acknowledged_early(current_app)):
+    if early := _acknowledged_early(current_app):
         found.append(
             _error(
                 "E007",
                 f"Messages are acknowledged before the pass runs: {', '.join(early)}.",
-                "Set Celery's task_acks_late to True (does your project import its Celery app?).",
+                "Take acks_late=False out of Celery's task_annotations.",
+            )
+        )
+    if not conf.task_acks_late:
+        found.append(
+            _warning(
+                "W007",
+                "Celery's task_acks_late is off; Wakeful's own tasks overrule it, yours do not.",
+                "Set task_acks_late to True (does your project import its Celery app?).",
             )
         )
     if conf.task_always_eager:
@@ -293,12 +302,10 @@ def _timeouts(broker: str, options: dict[str, Any], names: Iterable[str]) -> Mes
     ]
 
 
-def _acknowledged_early(app: Celery) -> Iterable[str]:
-    """Name our tasks that are acknowledged on arrival; a task may overrule the app."""
-    ours = [task for name, task in app.tasks.items() if name.startswith("maintenance.")]
-    if not ours and not app.conf.task_acks_late:
-        return ["task_acks_late is off"]
-    return [task.name for task in ours if not task.acks_late]
+def _acknowledged_early(app: Celery) -> list[str]:
+    """Name our tasks that are acknowledged on arrival."""
+    import_module("maintenance.tasks")  # otherwise only a worker has registered them by now
+    return sorted(name for name, task in app.tasks.items() if name.startswith("maintenance.") and not task.acks_late)
 
 
 def _transport(app: Celery) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from celery import current_app
-from celery.fixups.django import DjangoWorkerFixup
+from django.utils.module_loading import import_string
 
 from config import brokers
 
@@ -47,7 +47,7 @@ def test_work_and_control_have_a_queue_each() -> None:
 
 
 def test_database_connections_outlive_their_task() -> None:
-    fixup = DjangoWorkerFixup(current_app)
+    fixup: Any = import_string("celery.fixups.django.DjangoWorkerFixup")(current_app)
 
     assert fixup.db_reuse_max > 10**9
 
