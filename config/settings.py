@@ -82,8 +82,6 @@ MAINTENANCE: dict[str, Any] = {
     "LEDGER": "agents.runtime.ThreadLedger",
     **env.json("MAINTENANCE", default={}),
 }
-if not (BASE_DIR / "agents" / "runtime.py").exists():  # while it is being written
-    del MAINTENANCE["RUNTIME"], MAINTENANCE["LEDGER"]
 AGENTS: dict[str, Any] = env.json("AGENTS", default={})
 
 # --- Applications -------------------------------------------------------------------------------
