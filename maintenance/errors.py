@@ -152,7 +152,8 @@ def traced(error: BaseException) -> str:
         frames = traceback.extract_tb(_slot("__traceback__", current))
         parts += [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
         parts.append(f"{kind_of(current)}: {_text_for_the_log(current)}")
-        current = _slot("__cause__", current) or _slot("__context__", current)
+        cause = _slot("__cause__", current)
+        current = _slot("__context__", current) if cause is None else cause
     return bounded("\n".join(parts))
 
 
