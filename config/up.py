@@ -37,35 +37,16 @@ class Child:
 
     name: str
     command: list[str]
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    process: subprocess.Popen[bytes] = field(init=False)
 
     def start(self) -> None:
+        """Start the process, for the first time or again."""
         self.process = subprocess.Popen([sys.executable, "-m", *self.command], start_new_session=True)
-
-    def exit_code(self) -> int | None:
-        """Return how the process ended, or None while it runs."""
-        return None if self.process is None else self.process.poll()
-
-    def ask_to_stop(self) -> None:
-        """Send SIGTERM to the process alone: a worker tells its pool itself, and lets it finish."""
-        if self.process is not None:
-            self.process.terminate()
 
     def kill(self) -> None:
         """Kill the process, and with it whatever it left behind in its group."""
-        if self.process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-
-    def ended(self, within: float) -> bool:
-        """Wait up to `within` seconds for the process to end; tell whether it did."""
-        if self.process is None:
-            return True
-        try:
-            self.process.wait(within)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def children() -> list[Child]:
@@ -86,7 +67,7 @@ def supervise(system: list[Child], stop: Event) -> None:
     try:
         while not stop.wait(1):  # also the pause before a child that cannot start is tried again
             for child in system:
-                if (code := child.exit_code()) is not None:
+                if (code := child.process.poll()) is not None:
                     say(f"{child.name} ended with {code}; starting it again.")
                     child.start()
     finally:
@@ -98,11 +79,11 @@ def stop_all(system: list[Child]) -> None:
     say("Stopping; Ctrl-C again kills.")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for child in system:
-        child.ask_to_stop()
+        child.process.terminate()  # not its group: a worker lets its own pool finish
     deadline = time.monotonic() + PATIENCE_SECONDS
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
         for child in system:
-            child.ended(max(0.1, deadline - time.monotonic()))
+            child.process.wait(max(0.1, deadline - time.monotonic()))
     for child in system:
         child.kill()
 

@@ -16,18 +16,13 @@ pytestmark = pytest.mark.process
 LIVES_UNTIL_STOPPED = ["http.server", "0", "--bind", "127.0.0.1"]
 
 
-def pid(child: up.Child) -> int:
-    assert child.process is not None
-    return child.process.pid
-
-
 def kill_until_replaced(child: up.Child, stop: Event) -> int:
     """Kill the child's process, wait for the next one, then end the supervision."""
-    first = pid(child)
+    first = child.process.pid
     os.kill(first, signal.SIGKILL)
     waiting = Event()
     for _ in range(200):
-        if pid(child) != first:
+        if child.process.pid != first:
             break
         waiting.wait(0.05)
     stop.set()
@@ -43,8 +38,8 @@ def test_a_child_that_is_killed_is_started_again_and_ends_with_the_rest(
         first = helper.submit(kill_until_replaced, child, stop)
         up.supervise([child], stop)
 
-    assert pid(child) != first.result()
-    assert child.exit_code() == -signal.SIGTERM, "asked to stop, and it did"
+    assert child.process.pid != first.result()
+    assert child.process.returncode == -signal.SIGTERM, "asked to stop, and it did"
     assert "web ended with -9" in capfd.readouterr().out
 
 
