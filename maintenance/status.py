@@ -125,8 +125,8 @@ def _why_armed_when_clean(row: ThreadMaintenance) -> str:
 def _handed_over(row: ThreadMaintenance, now: datetime) -> str:
     if row.hint_seq != row.alarm_seq or row.hint_at is None:
         return "not handed to the broker yet, the next sweep does that"
-    ago = spoken(now - row.hint_at)
-    return f"handed over {ago} ago (time {row.hint_attempts}), not started: queue {get_settings().queue!r}"
+    times, ago = counted(row.hint_attempts, "time", "times"), spoken(now - row.hint_at)
+    return f"handed over {times}, last {ago} ago, not started: queue {get_settings().queue!r}"
 
 
 def _until(at: datetime | None, now: datetime) -> timedelta:

@@ -17,9 +17,11 @@ def spoken(delta: timedelta) -> str:
 
 
 def spoken_precisely(delta: timedelta) -> str:
-    """As `spoken`, but in milliseconds where whole seconds would say little."""
-    milliseconds = delta / timedelta(milliseconds=1)
-    return f"{milliseconds:.0f} ms" if abs(milliseconds) < 10_000 else spoken(delta)
+    """As `spoken`, but finer below a minute, where whole seconds would say little: `37 ms`, `1.4 s`."""
+    seconds = abs(delta).total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1_000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else spoken(delta)
 
 
 def counted(number: int, one: str, many: str) -> str:

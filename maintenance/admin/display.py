@@ -18,13 +18,13 @@ from maintenance.wording import spoken
 NOTHING = "–"
 
 
-def moment(at: datetime | None, now: datetime, *, late: bool = False) -> SafeString | str:
-    """A deadline or an age as relative text; a script makes it live. `late` marks a deadline that has passed."""
+def moment(at: datetime | None, now: datetime, *, promised: bool = False) -> SafeString | str:
+    """A moment as relative text; a script makes it live. `promised`: it stands out once it has passed."""
     if at is None:
         return NOTHING
     return format_html(
         '<time class="wakeful-moment{}" datetime="{}" data-now="{}" title="{}">{}</time>',
-        " wakeful-late" if late and at <= now else "",
+        " wakeful-promised" * promised + " wakeful-late" * (promised and at <= now),
         at.isoformat(),
         now.isoformat(),
         _exact(at),
@@ -51,22 +51,21 @@ def thread_link(thread_id: str) -> SafeString:
 
 
 def owner_words(text: str) -> SafeString | str:
-    """Who holds a lease, short; the identity in full as its title."""
+    """Which process, and whether it runs where this page was made; the identity in full as its title."""
     if not text:
         return NOTHING
     parsed = owner.parse(text)
     if parsed is None:
         return text
-    where = "this machine" if parsed.machine == owner.machine() else f"machine {parsed.machine[:8]}"
-    return format_html('<span title="{}">process {} on {}</span>', text, parsed.pid, where)
+    where = "here" if parsed.machine == owner.machine() else f"on {parsed.machine[:8]}"
+    return format_html('<span class="wakeful-owner" title="{}">pid {} {}</span>', text, parsed.pid, where)
 
 
 def report(stored: Mapping[str, Any] | None) -> SafeString | str:
-    """A pass report as a short list."""
+    """A stored report, key by key on one line."""
     if not stored:
         return NOTHING
-    items = format_html_join("", "<li>{}: {}</li>", ((key.replace("_", " "), value) for key, value in stored.items()))
-    return format_html('<ul class="wakeful-report">{}</ul>', items)
+    return format_html_join(", ", "{}: {}", ((key.replace("_", " "), value) for key, value in stored.items()))
 
 
 def _exact(at: datetime) -> str:

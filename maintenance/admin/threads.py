@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -94,7 +95,7 @@ class ThreadMaintenanceAdmin(ReasonedActionsAdmin, ReadOnlyAdmin):
         ("Generations", {"fields": ("dirty", "processed", "nonterminal")}),
         ("Lease", {"fields": ("lease_owner_full", "lease_epoch", "lease_started", "lease_expires")}),
         ("Held back", {"fields": ("paused", "quarantined", "quarantine_reason")}),
-        ("In a row", {"fields": ("stalls", "failures", "starts_since_finish")}),
+        ("Setbacks", {"fields": ("stalls", "failures", "starts_since_finish")}),
         ("Last pass", {"fields": ("outcome", "report", "last_error")}),
     )
     readonly_fields = (
@@ -138,7 +139,7 @@ class ThreadMaintenanceAdmin(ReasonedActionsAdmin, ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        row = self.get_object(request, object_id)
+        row = self.get_object(request, unquote(object_id))
         related = {} if row is None else self._related(request, row)
         return super().change_view(request, object_id, form_url, {**related, **(extra_context or {})})
 
@@ -163,23 +164,24 @@ class ThreadMaintenanceAdmin(ReasonedActionsAdmin, ReadOnlyAdmin):
     def state(self, row: ThreadMaintenance) -> SafeString:
         return state(status.state_of(row, looked_at(row)))
 
-    @admin.display(description="generation lag")
-    def lag(self, row: ThreadMaintenance) -> str:
-        behind = row.dirty - row.processed
-        return f"{behind} ({row.processed} of {row.dirty})" if behind else "0"
+    @admin.display(description="lag")
+    def lag(self, row: ThreadMaintenance) -> SafeString:
+        title = f"Generation {row.processed} of {row.dirty} is acknowledged."
+        return format_html('<span title="{}">{}</span>', title, row.dirty - row.processed)
 
     @admin.display(description="deadline")
     def deadline(self, row: ThreadMaintenance) -> SafeString | str:
         now = looked_at(row)
-        return moment(row.alarm_at, now, late=status.state_of(row, now) is status.State.DUE)
+        held = status.state_of(row, now) not in {status.State.DUE, status.State.WAITING}
+        return moment(row.alarm_at, now, promised=not held)
 
     @admin.display(description="lease")
     def lease(self, row: ThreadMaintenance) -> SafeString | str:
         if row.lease_expires_at is None:
             return NOTHING
-        return format_html("{}, ends {}", owner_words(row.lease_owner), moment(row.lease_expires_at, looked_at(row)))
+        return format_html("{}<br>ends {}", owner_words(row.lease_owner), moment(row.lease_expires_at, looked_at(row)))
 
-    @admin.display(description="in a row")
+    @admin.display(description="setbacks")
     def trouble(self, row: ThreadMaintenance) -> str:
         counts = ((row.stalls, "stalled"), (row.failures, "failed"), (row.starts_since_finish, "unended"))
         return ", ".join(f"{count} {word}" for count, word in counts if count) or NOTHING
@@ -210,7 +212,7 @@ class ThreadMaintenanceAdmin(ReasonedActionsAdmin, ReadOnlyAdmin):
     def hand_over(self, row: ThreadMaintenance) -> SafeString | str:
         if row.hint_at is None:
             return "never"
-        which = f"slot {row.hint_seq}, time {row.hint_attempts}" if row.hint_seq is not None else "not taken"
+        which = f"slot {row.hint_seq}, attempt {row.hint_attempts}" if row.hint_seq is not None else "not taken"
         return format_html("{}: {}", exact_moment(row.hint_at, looked_at(row)), which)
 
     @admin.display(description="owner")

@@ -9,7 +9,7 @@ from maintenance import clock, doctor, status
 from maintenance.doctor import Level
 from maintenance.management.answers import Answer, Exit, unknown_thread
 from maintenance.models import ThreadMaintenance
-from maintenance.wording import spoken
+from maintenance.wording import counted, spoken
 
 
 def tell_all(threshold: timedelta | None) -> Answer:
@@ -68,10 +68,10 @@ def examine() -> Answer:
     warnings = [finding for finding in findings if finding.level is Level.WARNING]
     lines = []
     for finding in findings:
-        lines.append(f"{finding.level.upper():<8} {finding.id:<10} {finding.text}")
+        lines.append(f"{finding.level.upper():<8} {finding.text} [{finding.id}]")
         if finding.hint:
-            lines.append(f"{'':<19} → {finding.hint}")
-    lines.append(f"{len(errors)} errors, {len(warnings)} warnings.")
+            lines.append(f"{'':<8} → {finding.hint}")
+    lines.append(f"{counted(len(errors), 'error', 'errors')}, {counted(len(warnings), 'warning', 'warnings')}.")
     return Answer(
         code=Exit.FAILED if errors else Exit.OK,
         lines=lines,
@@ -103,7 +103,7 @@ def _hand_over(row: ThreadMaintenance, now: datetime) -> str:
     if row.hint_at is None:
         return "never"
     current = "this slot" if row.hint_seq == row.alarm_seq else "an earlier slot or a refused one, not this one"
-    return f"{_moment(row.hint_at, now)}, time {row.hint_attempts}: {current}"
+    return f"{_moment(row.hint_at, now)}, {counted(row.hint_attempts, 'time', 'times')}: {current}"
 
 
 def _lease(row: ThreadMaintenance, now: datetime) -> str:

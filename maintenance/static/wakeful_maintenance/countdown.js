@@ -26,6 +26,7 @@
         for (const {element, ahead} of moments) {
             const seconds = (ahead - passed) / 1000;
             element.textContent = seconds > 0 ? `in ${spoken(seconds)}` : `${spoken(seconds)} ago`;
+            element.classList.toggle('wakeful-late', seconds <= 0 && element.classList.contains('wakeful-promised'));
         }
     };
 
