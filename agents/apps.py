@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+
+AGENT_MODULE = "durable_agents"
+"""The module of an installed app in which its agents are declared."""
 
 
 class AgentsConfig(AppConfig):
@@ -12,3 +16,8 @@ class AgentsConfig(AppConfig):
     label = "wakeful_agents"
     verbose_name = "Wakeful agents"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from agents import failpoints  # noqa: F401 - declares our names, so that the crash matrix knows them
+
+        autodiscover_modules(AGENT_MODULE)

@@ -1,0 +1,1 @@
+"""How agents run: what stands between an attempt and the user's code."""

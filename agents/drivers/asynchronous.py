@@ -1,0 +1,64 @@
+"""Coroutine handlers: run on an event loop of their own, in the thread of the pass.
+
+What touches the database goes through asgiref's thread for synchronous code, where Django's own async ORM calls
+go as well: one connection for both, kept between attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection
+
+from agents import canonical
+from agents.attempt import Attempt
+from agents.drivers.context import BaseContext, encode_output
+
+LOOK = 0.25
+"""Seconds between two looks whether a waiting handler must stop."""
+
+
+class HandlerCancelled(Exception):
+    """The handler cancelled itself."""
+
+
+class AsyncContext(BaseContext):
+    """The `ctx` of an `async def` handler."""
+
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """As the step of a plain function; `fn` may be a coroutine function. A plain one blocks the loop."""
+        self._take_name(name)
+        recorded = await sync_to_async(self._attempt.recorded)(name)
+        if recorded is None:
+            self._attempt.boundary()
+            output = fn(*args, **kwargs)
+            if isawaitable(output):
+                output = await output
+            recorded = encode_output(f"step {name!r}", output)
+            await sync_to_async(self._attempt.record_step)(name, recorded)
+        return canonical.parse(recorded)
+
+
+def call(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:
+    """Runs the handler to its end, or cancels it when its pass must stop."""
+    return asyncio.run(_watched(handler, attempt, value))
+
+
+async def _watched(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:
+    await sync_to_async(connection.close_if_unusable_or_obsolete)()
+    task = asyncio.ensure_future(handler(AsyncContext(attempt), value))
+    while not (await asyncio.wait({task}, timeout=LOOK))[0]:
+        try:
+            attempt.work.checkpoint()
+        except BaseException:
+            # The lease is given back only after the body has really stopped.
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+    if task.cancelled():
+        raise HandlerCancelled
+    return task.result()

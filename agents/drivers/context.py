@@ -1,0 +1,97 @@
+"""What a handler gets as `ctx`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import isawaitable
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from agents import canonical
+from agents.attempt import Attempt
+from agents.canonical import Json, NotJson
+from agents.conf import get_settings
+from agents.errors import StepError
+
+MAX_STEP_NAME = 200
+
+
+class BaseContext:
+    """Who and where the handler is, and whether it should stop soon."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._used: set[str] = set()
+        self.log = structlog.get_logger("wakeful.handler").bind(
+            thread=self.thread_id, submission=str(self.submission_id), attempt=self.attempt
+        )
+
+    @property
+    def thread_id(self) -> str:
+        return self._attempt.thread_id
+
+    @property
+    def submission_id(self) -> UUID:
+        return self._attempt.claimed.submission_id
+
+    @property
+    def agent(self) -> str:
+        return self._attempt.claimed.agent
+
+    @property
+    def principal(self) -> str:
+        """Who submitted this."""
+        return self._attempt.claimed.principal
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of this submission runs, from 1."""
+        return self._attempt.claimed.number
+
+    def should_yield(self) -> bool:
+        """Whether this attempt was asked to stop: the next step does so by itself, a long loop may ask."""
+        return self._attempt.work.should_yield()
+
+    def _take_name(self, name: str) -> None:
+        """A step is known by its name, so a run may use each name once."""
+        if not 0 < len(name) <= MAX_STEP_NAME or not name.isprintable():
+            raise StepError(f"a step's name is 1 to {MAX_STEP_NAME} printable characters")
+        if name in self._used:
+            raise StepError(f"step {name!r} was used twice in one run; each needs a name of its own")
+        self._used.add(name)
+
+
+class Context(BaseContext):
+    """The `ctx` of a plain function."""
+
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Runs `fn(*args, **kwargs)` once for this submission and returns its output as it was recorded.
+
+        The record exists at most once; the body runs again only if a crash came before its record. The output must
+        be JSON, and what is returned has been through JSON. Raises `StepError`, or what `fn` raises.
+        """
+        self._take_name(name)
+        recorded = self._attempt.recorded(name)
+        if recorded is None:
+            self._attempt.boundary()
+            recorded = encode_output(f"step {name!r}", fn(*args, **kwargs))
+            self._attempt.record_step(name, recorded)
+        return canonical.parse(recorded)
+
+
+def encode_output(what: str, value: Any) -> Json:
+    """The canonical text of an output. Raises `StepError` if it is not JSON or too large."""
+    if isawaitable(value):
+        if hasattr(value, "close"):
+            value.close()
+        raise StepError(f"{what} gave a coroutine; only an `async def` handler can await it")
+    try:
+        text = canonical.encode(value)
+    except NotJson as error:
+        raise StepError(f"the output of {what} is not JSON: {error}") from None
+    size, maximum = canonical.size(text), get_settings().max_step_result_bytes
+    if size > maximum:
+        raise StepError(f"the output of {what} has {size} bytes; at most {maximum} are allowed")
+    return text

@@ -1,0 +1,120 @@
+"""What the door of agents raises. One family with maintenance; every text is safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maintenance.errors import OwnershipLost, RuntimeFailed, WakefulError, bounded
+
+MAX_TAG = 256
+MAX_FAILURE = 16_384
+"""Longest message of a recorded failure, in characters."""
+
+
+class UnknownAgent(WakefulError):
+    """No agent of that name is declared in this process."""
+
+    def __init__(self, name: str, suggestions: Sequence[str] = ()) -> None:
+        self.name = name
+        self.suggestions = tuple(suggestions)
+        hint = f"; did you mean {' or '.join(repr(other) for other in suggestions)}?" if suggestions else ""
+        super().__init__(f"no agent named {bounded(name, 200)!r} is declared{hint}")
+
+
+class DuplicateAgent(WakefulError):
+    """Two agents were declared under one name."""
+
+
+class AgentInputError(WakefulError):
+    """An argument of `submit` does not fit; nothing was written."""
+
+
+class AdmissionConflict(WakefulError):
+    """The idempotency key stands for another payload or another agent; nothing was written."""
+
+    def __init__(self, *, thread_id: str, principal: str, key: str, existing: str, attempted: str) -> None:
+        self.thread_id, self.principal, self.key = thread_id, principal, key
+        self.existing, self.attempted = existing, attempted
+        super().__init__(
+            f"key {bounded(key, 200)!r} of thread {bounded(thread_id, 200)!r} stands for {existing}, "
+            f"not for {attempted}"
+        )
+
+
+class AdmissionLimitExceeded(WakefulError):
+    """The submission is larger than allowed, or the thread owes too much; nothing was written."""
+
+    def __init__(self, *, limit: str, actual: int, maximum: int) -> None:
+        self.limit, self.actual, self.maximum = limit, actual, maximum
+        super().__init__(f"{limit}: {actual} where at most {maximum} is allowed")
+
+
+class UnknownSubmission(WakefulError):
+    """There is no such submission."""
+
+
+class UnknownThread(WakefulError):
+    """There is no such thread."""
+
+
+class NotSettledInTime(WakefulError, TimeoutError):
+    """The submission is not settled yet; it is still owed and will be."""
+
+
+class AppendConflict(RuntimeFailed):
+    """The log refused a batch; nothing of it is visible.
+
+    `reason`: `batch-digest` (the batch id stands for other content), `tail` (the log has gone on), or
+    `record-identity` (a record id is taken).
+    """
+
+    BATCH_DIGEST = "batch-digest"
+    TAIL = "tail"
+    RECORD_IDENTITY = "record-identity"
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(f"append refused ({reason}): {message}")
+
+
+class BindingMissing(RuntimeFailed):
+    """The head's agent is not declared in this worker; the submission waits for one that has it."""
+
+
+class StateConflict(RuntimeFailed):
+    """A row was not in a state from which this transition may start; nothing was written."""
+
+
+class AgentFailure(WakefulError):
+    """Raised by a handler on purpose: the submission is settled as failed with exactly this text."""
+
+    def __init__(self, message: str, *, tag: str = "AgentFailure") -> None:
+        self.tag = bounded(tag, MAX_TAG) or "AgentFailure"
+        super().__init__(message)
+        self.message = bounded(message, MAX_FAILURE)
+
+
+class StepError(WakefulError):
+    """A durable step was used in a way that cannot be recorded (see the message)."""
+
+
+__all__ = [
+    "MAX_FAILURE",
+    "MAX_TAG",
+    "AdmissionConflict",
+    "AdmissionLimitExceeded",
+    "AgentFailure",
+    "AgentInputError",
+    "AppendConflict",
+    "BindingMissing",
+    "DuplicateAgent",
+    "NotSettledInTime",
+    "OwnershipLost",
+    "RuntimeFailed",
+    "StateConflict",
+    "StepError",
+    "UnknownAgent",
+    "UnknownSubmission",
+    "UnknownThread",
+    "WakefulError",
+]

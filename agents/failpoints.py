@@ -1,0 +1,64 @@
+"""The failpoints of agents: one on each side of every commit, and one inside each that writes several rows.
+
+Inert like those of maintenance; declared when the app starts, so that the crash matrix cannot forget one.
+"""
+
+from __future__ import annotations
+
+from maintenance.failpoints import declare, hit
+
+SUBMIT_BEFORE = "submit:before"
+SUBMIT_ADMITTED = "submit:after-admit"
+"""Everything is written, nothing is committed."""
+SUBMIT_AFTER = "submit:after"
+"""Committed, unless the caller's own transaction is still open; the receipt is not seen yet."""
+
+CLAIM_BEFORE = "claim:before"
+CLAIM_CLAIMED = "claim:after-claim"
+"""The row is claimed and its attempt written, the input is not; nothing is committed."""
+CLAIM_AFTER = "input:after-canonical-append"
+"""Claim and input are committed, the handler has not begun."""
+
+STEP_BEFORE = "step:before-append"
+"""The step's body has run, nothing of it is recorded."""
+STEP_APPENDED = "step:appended"
+"""Its record is written, not committed."""
+STEP_AFTER = "step:after-step-append"
+
+SETTLE_BEFORE = "settle:before"
+"""The handler has ended, its outcome is not recorded."""
+SETTLE_APPENDED = "settle:after-canonical-append"
+"""The settlement is in the log, the row is not final; nothing is committed."""
+SETTLE_AFTER = "settle:after"
+
+END_BEFORE = "attempt:end:before"
+END_AFTER = "attempt:end:after"
+
+REPAIR_BEFORE = "recovery:repair:before"
+REPAIR_WRITTEN = "recovery:repair:written"
+"""The repair and its annotation are written, not committed."""
+REPAIR_AFTER = "recovery:repair:after"
+
+ALL = (
+    SUBMIT_BEFORE,
+    SUBMIT_ADMITTED,
+    SUBMIT_AFTER,
+    CLAIM_BEFORE,
+    CLAIM_CLAIMED,
+    CLAIM_AFTER,
+    STEP_BEFORE,
+    STEP_APPENDED,
+    STEP_AFTER,
+    SETTLE_BEFORE,
+    SETTLE_APPENDED,
+    SETTLE_AFTER,
+    END_BEFORE,
+    END_AFTER,
+    REPAIR_BEFORE,
+    REPAIR_WRITTEN,
+    REPAIR_AFTER,
+)
+
+declare(*ALL)
+
+__all__ = ["ALL", "hit"]

@@ -1,0 +1,98 @@
+"""What a thread looks like to a person or a script: its queue, its log, what it owes. Read-only, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from agents import log
+from agents.admission import Receipt
+from agents.models import Submission
+from agents.operations.verify import Report
+from agents.states import State
+
+MAX_LISTED = 50
+"""Submissions that are listed; open ones first."""
+
+Shown = dict[str, Any]
+
+
+def thread(thread_id: str, *, last: int = 20) -> Shown:
+    """One thread as plain JSON. Raises `UnknownThread`."""
+    tail = log.tail_of(thread_id)
+    rows = Submission.objects.filter(thread_id=thread_id)
+    open_rows = rows.exclude(state=State.SETTLED)
+    return {
+        "thread": thread_id,
+        "records": tail.sequence,
+        "digest": tail.digest,
+        "owed": open_rows.count(),
+        "submissions": [_submission(row) for row in _listed(thread_id)],
+        "log": [_record(record) for record in _last(thread_id, tail.sequence, last)],
+    }
+
+
+def receipt(given: Receipt) -> Shown:
+    """A receipt as plain JSON."""
+    return {
+        "thread": given.thread_id,
+        "submission": str(given.submission_id),
+        "receipt": given.receipt_id,
+        "queue_sequence": given.queue_sequence,
+        "replayed": given.replayed,
+    }
+
+
+def report(verified: Report) -> Shown:
+    """The result of `verify` as plain JSON."""
+    return {
+        "thread": verified.thread_id,
+        "ok": verified.ok,
+        "records": verified.records,
+        "submissions": verified.submissions,
+        "checks": [{"name": check.name, "status": check.status, "detail": check.detail} for check in verified.checks],
+    }
+
+
+def as_lines(shown: Shown) -> Iterator[str]:
+    """The same for people."""
+    yield f"thread {shown['thread']}: {shown['records']} records, {shown['owed']} submissions owed"
+    for row in shown["submissions"]:
+        state = row["outcome"] or row["state"]
+        yield f"  #{row['queue_sequence']} {row['agent']} {state}, attempts {row['attempts']} ({row['submission']})"
+    for record in shown["log"]:
+        yield f"  {record['sequence']:>6} {record['at']} {record['family']} {record['id']}"
+
+
+def _listed(thread_id: str) -> list[Submission]:
+    rows = Submission.objects.filter(thread_id=thread_id).defer("input")
+    owed = list(rows.exclude(state=State.SETTLED).order_by("queue_sequence")[:MAX_LISTED])
+    settled = rows.filter(state=State.SETTLED).order_by("-queue_sequence")[: MAX_LISTED - len(owed)]
+    return [*reversed(settled), *owed]
+
+
+def _submission(row: Submission) -> Shown:
+    return {
+        "submission": str(row.pk),
+        "queue_sequence": row.queue_sequence,
+        "agent": row.agent,
+        "state": row.state,
+        "outcome": row.outcome,
+        "attempts": row.attempts,
+        "created_at": row.created_at.isoformat(),
+        "settled_at": row.settled_at.isoformat() if row.settled_at else None,
+    }
+
+
+def _last(thread_id: str, tail: int, count: int) -> list[log.Record]:
+    return log.read(thread_id, after=max(0, tail - count), limit=count) if count > 0 else []
+
+
+def _record(record: log.Record) -> Shown:
+    return {
+        "sequence": record.sequence,
+        "at": record.at,
+        "family": record.family,
+        "id": record.record_id,
+        "payload": record.payload,
+    }

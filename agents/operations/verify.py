@@ -1,0 +1,95 @@
+"""Checks what is stored for one thread against the invariants: the log by itself, and the rows against the log.
+
+Rows are read before the log, so work that goes on meanwhile can only have left more in the log than the rows say.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agents import log
+from agents.models import Submission
+from agents.operations.audit import LogAudit, Problems, Row, audit_rows, lines
+
+
+class Status(StrEnum):
+    """How a check stands."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One invariant; `detail` says what is wrong, or why it was skipped."""
+
+    name: str
+    status: Status
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Every check of one thread. A skipped check is no failure."""
+
+    thread_id: str
+    records: int
+    submissions: int
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(check.status is not Status.FAILED for check in self.checks)
+
+    @property
+    def failed(self) -> list[Check]:
+        return [check for check in self.checks if check.status is Status.FAILED]
+
+
+LOG_CHECKS = ("schema-round-trip", "record-identity", "sequence-contiguity", "digest-chain")
+ROW_CHECKS = ("fifo-input-order", "fifo-settlement-order", "terminal-uniqueness", "ledger-canonical-agreement")
+ALL_SETTLED = "all-settled"
+CHECKPOINTS = Check(name="checkpoint-binding", status=Status.SKIPPED, detail="no checkpoints are stored")
+
+
+def verify(thread_id: str, *, all_settled: bool = False) -> Report:
+    """Checks one thread; with `all_settled`, also that it owes nothing. Raises `UnknownThread`. Read-only."""
+    rows = [
+        Row(str(pk), place, state, outcome, first)
+        for pk, place, state, outcome, first in Submission.objects.filter(thread_id=thread_id)
+        .order_by("queue_sequence")
+        .values_list("id", "queue_sequence", "state", "outcome", "first_sequence")
+    ]
+    tail = log.tail_of(thread_id)
+    problems: Problems = defaultdict(list)
+    audit = LogAudit(problems)
+    for line in lines(thread_id, tail.sequence):
+        audit.take(line)
+    audit.close(tail)
+    audit_rows(rows, audit, problems)
+    checks = [_check(name, problems) for name in (*LOG_CHECKS, *ROW_CHECKS)]
+    if all_settled:
+        checks.append(_all_settled(rows))
+    return Report(thread_id=thread_id, records=audit.count, submissions=len(rows), checks=(*checks, CHECKPOINTS))
+
+
+MAX_DETAIL = 4_096
+
+
+def _check(name: str, problems: Problems) -> Check:
+    found = problems[name]
+    if not found:
+        return Check(name=name, status=Status.PASSED)
+    return Check(name=name, status=Status.FAILED, detail="; ".join(found)[:MAX_DETAIL])
+
+
+def _all_settled(rows: list[Row]) -> Check:
+    """An empty queue fails too: nothing was accepted, so nothing can have been settled."""
+    left = [row for row in rows if not row.is_settled]
+    if rows and not left:
+        return Check(name=ALL_SETTLED, status=Status.PASSED)
+    detail = f"{len(left)} of {len(rows)} submissions are not settled" if rows else "there are no submissions"
+    return Check(name=ALL_SETTLED, status=Status.FAILED, detail=detail)

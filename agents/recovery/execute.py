@@ -1,0 +1,112 @@
+"""Carries decisions out, each in one fenced transaction, and says in the log what it repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import DatabaseError, InterfaceError
+
+from agents import failpoints, log, records, settlement
+from agents.attempt import logger
+from agents.errors import AppendConflict, StateConflict
+from agents.log import Batch
+from agents.records import NewRecord, RepairAnnotated
+from agents.recovery.classify import Decision, Facts, classify
+from agents.recovery.evidence import gather
+from agents.states import Ending, Outcome
+from maintenance import clock
+from maintenance.errors import described
+from maintenance.ports import REPAIRED, RecoveryReport, Work
+
+DEFERRED = "deferred"
+NONE = "none"
+
+EXHAUSTED_TAG = "AttemptsExhausted"
+
+
+def recover(work: Work) -> Sequence[RecoveryReport]:
+    """One report for each unsettled submission, in queue order.
+
+    A submission whose repair fails does not stop the others; if it is the head, the pass fails, because nothing
+    may be claimed over it.
+    """
+    reports: list[RecoveryReport] = []
+    for place, facts in enumerate(gather(work.thread_id)):
+        work.checkpoint()
+        decision = classify(facts)
+        try:
+            disposition = _carry_out(work, facts, decision)
+        except (AppendConflict, StateConflict, DatabaseError, InterfaceError) as error:
+            if place == 0:
+                raise
+            logger.error("recovery.failed", thread=work.thread_id, decision=decision, error=described(error))
+            disposition = DEFERRED
+        reports.append(
+            RecoveryReport(submission_id=str(facts.submission_id), decision=decision, disposition=disposition)
+        )
+    return reports
+
+
+def _carry_out(work: Work, facts: Facts, decision: Decision) -> str:
+    match decision:
+        case Decision.FINALIZE_FROM_HISTORY:
+            return _finalize_from_history(work, facts)
+        case Decision.SETTLE_EXHAUSTED:
+            return _settle_exhausted(work, facts)
+        case Decision.NO_ACTION:
+            return NONE
+        case _:
+            return DEFERRED
+
+
+def _finalize_from_history(work: Work, facts: Facts) -> str:
+    """The log holds the settlement: the row is made to agree."""
+    assert facts.recorded_outcome is not None  # noqa: S101 - the decision rests on it
+    failpoints.hit(failpoints.REPAIR_BEFORE, work.thread_id)
+    with work.fenced():
+        settlement.finalize(facts.submission_id, facts.recorded_outcome, facts.attempts, Ending.SETTLED)
+        note = _annotation(work, facts, Decision.FINALIZE_FROM_HISTORY, f"outcome {facts.recorded_outcome}")
+        _append(work, Batch(note.record_id, [note]))
+        failpoints.hit(failpoints.REPAIR_WRITTEN, work.thread_id)
+    failpoints.hit(failpoints.REPAIR_AFTER, work.thread_id)
+    return REPAIRED
+
+
+def _settle_exhausted(work: Work, facts: Facts) -> str:
+    """The submission has used up its attempts: it fails, typed and recorded, and the queue goes on."""
+    failure = settlement.failed(
+        EXHAUSTED_TAG,
+        f"attempts exhausted: {facts.fruitless} attempts ended without recorded progress, {facts.budget} are allowed",
+    )
+    note = _annotation(work, facts, Decision.SETTLE_EXHAUSTED, failure.message)
+    failpoints.hit(failpoints.REPAIR_BEFORE, work.thread_id)
+    with work.fenced(progress=True):
+        _append(
+            work,
+            settlement.batch(
+                facts.submission_id,
+                Outcome.FAILED,
+                run=records.run_id(facts.submission_id),
+                failure=failure,
+                with_records=(note,),
+            ),
+        )
+        settlement.finalize(facts.submission_id, Outcome.FAILED, facts.attempts, Ending.LOST)
+        failpoints.hit(failpoints.REPAIR_WRITTEN, work.thread_id)
+    failpoints.hit(failpoints.REPAIR_AFTER, work.thread_id)
+    return REPAIRED
+
+
+def _annotation(work: Work, facts: Facts, decision: Decision, detail: str) -> NewRecord:
+    payload = RepairAnnotated(submission=str(facts.submission_id), decision=decision, detail=detail)
+    return NewRecord(records.repair_id(facts.submission_id, decision, work.epoch), payload)
+
+
+def _append(work: Work, batch: Batch) -> None:
+    log.append(
+        work.thread_id,
+        batch,
+        tail=log.tail_of(work.thread_id),
+        producer=log.this_process(work.epoch),
+        at=clock.now(),
+    )

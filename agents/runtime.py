@@ -1,0 +1,112 @@
+"""The canonical work of a pass: recovery of what was left, then one attempt at the head of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import DatabaseError, InterfaceError
+
+from agents import failpoints, ledger, log, records, registry
+from agents.attempt import Attempt, Halted, Yielded, logger
+from agents.canonical import Json
+from agents.errors import BindingMissing, UnknownAgent
+from agents.hotpath import Claimed
+from agents.ledger import ThreadLedger
+from agents.log import Batch, Tail
+from agents.records import NewRecord, UserInput
+from agents.recovery import execute
+from agents.registry import Driver
+from agents.states import Ending
+from maintenance import drain
+from maintenance.errors import INTERRUPTIONS, RuntimeFailed
+from maintenance.ports import RecoveryReport, Work
+
+__all__ = ["ThreadLedger", "ThreadRuntime"]
+
+
+class ThreadRuntime:
+    """The port through which a pass does the work of its thread."""
+
+    inert = False
+    commits_before_user_code = True
+    """The claim commits synchronously before a handler runs, so the pass may begin with a relaxed commit."""
+
+    def run_recovery(self, work: Work) -> Sequence[RecoveryReport]:
+        """Looks at every unsettled submission; repairs what the log says is done and what tried too often."""
+        return execute.recover(work)
+
+    def process_head(self, work: Work) -> int:
+        """One attempt at the head; 1 if it settled its submission. Raises if its agent is not known here."""
+        failpoints.hit(failpoints.CLAIM_BEFORE, work.thread_id)
+        begun = _begin(work)
+        if begun is None:
+            return 0
+        failpoints.hit(failpoints.CLAIM_AFTER, work.thread_id)
+        return _run(*begun)
+
+
+def _begin(work: Work) -> tuple[Attempt, Driver] | None:
+    """Claims the head, begins an attempt and puts the input into the log: all of it in one commit."""
+    # Race closed: a takeover between claim and input would leave a claim whose input nobody owes.
+    with work.fenced():
+        claimed = ledger.claim_head(work.thread_id, work.epoch)
+        if claimed is None:
+            return None
+        driver = _driver_of(claimed)
+        failpoints.hit(failpoints.CLAIM_CLAIMED, work.thread_id)
+        tail = Tail(claimed.tail_sequence, claimed.tail_digest)
+        if claimed.input_applied:
+            ledger.note_lost_attempts(claimed.submission_id, before=claimed.number)
+        else:
+            tail = _apply_input(work, claimed, tail)
+    return Attempt(work, claimed, tail), driver
+
+
+def _driver_of(claimed: Claimed) -> Driver:
+    """Whoever runs this agent here. Without one the claim is rolled back and the pass fails: the work stays."""
+    try:
+        return registry.get(claimed.agent)
+    except UnknownAgent as unknown:
+        raise BindingMissing(f"binding missing in this worker: {unknown.message}") from unknown
+
+
+def _apply_input(work: Work, claimed: Claimed, tail: Tail) -> Tail:
+    submission = str(claimed.submission_id)
+    payload = UserInput(
+        submission=submission,
+        kind="user",
+        run=records.run_id(submission),
+        agent=claimed.agent,
+        input=Json(claimed.input),
+    )
+    record = NewRecord(records.input_id(submission), payload)
+    batch = Batch(f"submission-{record.record_id}", [record])
+    producer = log.this_process(work.epoch)
+    return log.append(work.thread_id, batch, tail=tail, producer=producer, at=claimed.started_at).tail
+
+
+def _run(attempt: Attempt, driver: Driver) -> int:
+    """Runs the driver outside any transaction, then commits what came of it."""
+    try:
+        result = driver.run(attempt)
+        attempt.settle(result)
+    except Yielded:
+        attempt.end(Ending.YIELDED)
+        return 0
+    except INTERRUPTIONS:
+        attempt.end(Ending.YIELDED if drain.requested() else Ending.INTERRUPTED)
+        raise
+    except Halted as halted:
+        attempt.end(Ending.FAILED)
+        raise halted.cause from None
+    except (RuntimeFailed, DatabaseError, InterfaceError):
+        attempt.end(Ending.FAILED)
+        raise
+    logger.info(
+        "submission.settled",
+        thread=attempt.thread_id,
+        submission=str(attempt.claimed.submission_id),
+        outcome=result.outcome,
+        attempt=attempt.claimed.number,
+    )
+    return 1

@@ -1,0 +1,93 @@
+"""The one outcome of a submission: its record, its row, and reading both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from agents import ledger, log, records
+from agents.canonical import Json
+from agents.errors import MAX_FAILURE, MAX_TAG, StateConflict, UnknownSubmission
+from agents.log import Batch
+from agents.models import Submission
+from agents.records import Failure, NewRecord, SubmissionSettled
+from agents.states import Ending, Outcome, State
+from maintenance.errors import bounded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What an accepted submission came to."""
+
+    settlement_id: str
+    submission_id: UUID
+    thread_id: str
+    agent: str
+    queue_sequence: int
+    outcome: Outcome
+    result: Any
+    """What the handler returned, as plain JSON; `None` unless completed."""
+    failure: Failure | None
+    """Why it failed; `None` unless failed."""
+    attempts: int
+    settled_at: datetime
+
+
+def batch(
+    submission_id: UUID,
+    outcome: Outcome,
+    *,
+    run: str | None,
+    result: Json | None = None,
+    failure: Failure | None = None,
+    with_records: tuple[NewRecord, ...] = (),
+) -> Batch:
+    """The batch that records an outcome; `with_records` come before the settlement, in the same append."""
+    payload = SubmissionSettled(
+        submission=str(submission_id),
+        receipt=records.receipt_id(submission_id),
+        outcome=outcome,
+        run=run,
+        **({} if result is None else {"result": result}),
+        failure=failure,
+    )
+    identity = records.settlement_id(submission_id)
+    return Batch(f"submission-{identity}", [*with_records, NewRecord(identity, payload)])
+
+
+def failed(tag: str, message: str) -> Failure:
+    """A failure within its bounds."""
+    return Failure(error_tag=bounded(tag, MAX_TAG) or "UnknownError", message=bounded(message, MAX_FAILURE))
+
+
+def finalize(submission_id: UUID, outcome: Outcome, number: int, ending: Ending) -> None:
+    """Makes the row agree with the settlement record, in the same transaction. Raises `StateConflict`."""
+    if not ledger.settle(submission_id, outcome, number, ending):
+        raise StateConflict("the submission is settled already; its outcome stands")
+
+
+def read(submission_id: UUID) -> Settlement | None:
+    """The settlement, or `None` while the submission is still owed. Raises `UnknownSubmission`."""
+    row = Submission.objects.filter(pk=submission_id).defer("input").first()
+    if row is None:
+        raise UnknownSubmission(f"there is no submission {submission_id}")
+    if row.state != State.SETTLED:
+        return None
+    record = log.find(row.thread_id, records.settlement_id(submission_id))
+    if record is None:
+        raise StateConflict("the row is settled and the log has no settlement; run `verify` on the thread")
+    payload = record.payload
+    return Settlement(
+        settlement_id=record.record_id,
+        submission_id=row.pk,
+        thread_id=row.thread_id,
+        agent=row.agent,
+        queue_sequence=row.queue_sequence,
+        outcome=Outcome(payload["outcome"]),
+        result=payload.get("result"),
+        failure=Failure.model_validate(payload["failure"]) if "failure" in payload else None,
+        attempts=row.attempts,
+        settled_at=row.settled_at or datetime.fromisoformat(record.at),
+    )
