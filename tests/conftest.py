@@ -88,9 +88,9 @@ def _empty_queues(request: pytest.FixtureRequest, celery_app: Celery) -> None:
                 bound.purge()
 
 
-@pytest.fixture
-def worker_environment(transactional_db: None, run_folder: Path) -> dict[str, str]:
-    """Return the environment in which a child process sees this test's database and broker."""
+@pytest.fixture(scope="session")
+def child_environment(django_db_setup: None, run_folder: Path) -> dict[str, str]:
+    """Return the environment in which a child process sees this run's database and broker."""
     name = str(connections["default"].settings_dict["NAME"])
     if connections["default"].vendor == "sqlite":
         database_url = f"sqlite:///{name}"
@@ -103,6 +103,12 @@ def worker_environment(transactional_db: None, run_folder: Path) -> dict[str, st
         "SECRET_KEY": settings.SECRET_KEY,
         "WAKEFUL_VAR": str(run_folder),
     }
+
+
+@pytest.fixture
+def worker_environment(transactional_db: None, child_environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a child process for a test whose rows the child shall see."""
+    return child_environment
 
 
 @pytest.fixture
