@@ -20,6 +20,7 @@ from maintenance.models import PassRun
 from maintenance.testing import deliver, fixed_jitter
 from tests.concurrency import elsewhere
 from tests.factories import MS, make_row, numbers, row_of, stored
+from tests.marks import maintenance_database
 from tests.stubs import fail
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from maintenance.testing import Failpoints
     from tests.stubs import Stage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("frozen", "sent", "stage")]
+pytestmark = [maintenance_database, pytest.mark.usefixtures("frozen", "sent", "stage")]
 
 MAX_BIGINT = 2**63 - 1
 

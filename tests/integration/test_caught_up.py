@@ -16,6 +16,7 @@ from maintenance.models import PassRun, ThreadMaintenance
 from maintenance.testing import deliver, fixed_jitter
 from tests.concurrency import elsewhere
 from tests.factories import MS, make_row, numbers, row_of
+from tests.marks import maintenance_database
 from tests.statements import counted_statements
 from tests.stubs import fail
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from maintenance.testing import Failpoints
     from tests.stubs import Stage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("frozen", "sent", "stage")]
+pytestmark = [maintenance_database, pytest.mark.usefixtures("frozen", "sent", "stage")]
 
 MAINTENANCE_TABLES = (ThreadMaintenance._meta.db_table, PassRun._meta.db_table)
 

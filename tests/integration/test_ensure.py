@@ -29,6 +29,7 @@ from maintenance.passes import deliver as deliver_message
 from maintenance.sweep import sweep
 from maintenance.testing import deliver
 from tests.factories import MS, make_row, numbers, row_of, stored
+from tests.marks import maintenance_database
 from tests.statements import counted_statements
 from tests.stubs import be_interrupted, fail
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from maintenance.testing import Failpoints
     from tests.stubs import Stage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("frozen", "sent", "stage")]
+pytestmark = [maintenance_database, pytest.mark.usefixtures("frozen", "sent", "stage")]
 
 FAR_MS = 90_000
 """A slot later than any that ensure sets: the database refuses a dirty row without one."""

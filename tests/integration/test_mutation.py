@@ -22,6 +22,7 @@ from maintenance.sweep import sweep
 from maintenance.testing import deliver
 from tests.concurrency import PATIENCE, elsewhere, running, someone_waits_for_a_lock, wait_until
 from tests.factories import MS, live_lease, make_row, numbers, row_of, stored
+from tests.marks import maintenance_database
 from tests.stubs import Broken, be_interrupted, fail
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from maintenance.testing import Failpoints
     from tests.stubs import Stage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("frozen", "sent", "stage")]
+pytestmark = [maintenance_database, pytest.mark.usefixtures("frozen", "sent", "stage")]
 
 
 def test_c01_the_generation_and_the_slot_are_there_while_the_body_runs(frozen: FrozenClock, sent: list[Hint]) -> None:

@@ -21,6 +21,7 @@ from maintenance.snapshot import snapshot
 from maintenance.testing import Crash, deliver
 from tests.concurrency import PATIENCE, running, someone_waits_for_a_lock, wait_until
 from tests.factories import MS, make_row, numbers, row_of, stored
+from tests.marks import maintenance_database
 from tests.stubs import Broken, be_interrupted, fail
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from maintenance.testing import Failpoints
     from tests.stubs import Stage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("frozen", "sent", "stage")]
+pytestmark = [maintenance_database, pytest.mark.usefixtures("frozen", "sent", "stage")]
 
 TTL_MS = 60_000
 MAX_BIGINT = 2**63 - 1

@@ -12,6 +12,7 @@ from maintenance.errors import DELETE_ALARM, SET_ALARM, DurableAlarmError, Unsup
 from maintenance.models import ThreadMaintenance
 from maintenance.testing import deliver
 from tests.factories import MS, live_lease, make_row, numbers, row_of, stored
+from tests.marks import maintenance_database
 from tests.stubs import be_interrupted, fail
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from maintenance.dispatch import Hint
     from tests.stubs import Body, Stage
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("frozen", "sent", "stage")]
+pytestmark = [maintenance_database, pytest.mark.usefixtures("frozen", "sent", "stage")]
 
 
 def slot(frozen: FrozenClock) -> float | None:
