@@ -10,7 +10,8 @@ from asgiref.sync import sync_to_async
 from agents import log, waiting
 from agents import settlement as settlements
 from agents.admission import Receipt, submit
-from agents.errors import UnknownSubmission
+from agents.drivers.context import Context
+from agents.errors import AgentFailure, UnknownSubmission
 from agents.log import Record
 from agents.operations.verify import Report, verify
 from agents.registry import agent
@@ -20,6 +21,8 @@ SubmissionLike = Receipt | Settlement | UUID | str
 """Whatever names a submission: its receipt, its settlement, its id."""
 
 __all__ = [
+    "AgentFailure",
+    "Context",
     "Receipt",
     "Record",
     "Report",
