@@ -10,6 +10,7 @@ from asgiref.sync import sync_to_async
 from agents import log, waiting
 from agents import settlement as settlements
 from agents.admission import Receipt, submit
+from agents.drivers.asynchronous import AsyncContext
 from agents.drivers.context import Context
 from agents.errors import AgentFailure, UnknownSubmission
 from agents.log import Record
@@ -22,6 +23,7 @@ SubmissionLike = Receipt | Settlement | UUID | str
 
 __all__ = [
     "AgentFailure",
+    "AsyncContext",
     "Context",
     "Receipt",
     "Record",

@@ -117,6 +117,7 @@ def say(line: str) -> None:
 def main() -> None:
     """Run the system until it is told to stop."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    os.environ.setdefault("WAKEFUL_APPS", "examples.audit")  # something to submit to
     django.setup()
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

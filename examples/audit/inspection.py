@@ -54,15 +54,11 @@ def check_record(name: str) -> Record:
 
 def licence(name: str) -> str:
     """The licence as the metadata states it, shortest form first; "unstated" if it does not."""
-    stated = distribution(name).metadata
-    expression = stated.get("License-Expression")
-    if expression:
-        return str(expression)
-    classifiers = [
-        str(c).rpartition(" :: ")[2] for c in stated.get_all("Classifier", []) if str(c).startswith("License")
-    ]
-    text = str(stated.get("License") or "").strip()
-    return classifiers[0] if classifiers else (text.splitlines()[0][:60] if text else "unstated")
+    stated = distribution(name).metadata.json
+    classifiers = [str(text) for text in stated.get("classifier", ())]
+    named = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License")]
+    text = str(stated.get("license_expression") or "") or (named[0] if named else str(stated.get("license") or ""))
+    return text.strip().splitlines()[0][:60] if text.strip() else "unstated"
 
 
 def size(name: str) -> int:

@@ -22,7 +22,7 @@ def journalled(ctx: Context, step: str, body: Callable[[str], T]) -> Callable[[s
     """`body`, witnessed: it notes submission and step before each time it runs."""
 
     def witnessed(name: str) -> T:
-        note(ctx.submission_id, step)
+        note(str(ctx.submission_id), step)
         return body(name)
 
     return witnessed

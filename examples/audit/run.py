@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 from agents.api import settlement, submit
 from agents.models import Submission
@@ -15,6 +16,8 @@ from examples.audit.durable_agents import Finding
 from examples.audit.workers import Worker
 
 POLL_SECONDS = 0.02
+BACKLOG = 8
+"""How many audits are accepted and not settled at any time, as in a service with steady traffic."""
 
 
 @dataclass(slots=True)
@@ -25,11 +28,10 @@ class Run:
     kills: int
     patience: float
     """Seconds after which unsettled work counts as lost."""
-    accepted: list[str] = field(default_factory=list)
+    accepted: list[UUID] = field(default_factory=list)
 
     def play(self) -> verdict.Verdict:
         """Submits, starts the workers, kills and restarts them until all is settled, and judges."""
-        self.accepted = [_submit(name) for name in inspection.names()]
         workers = self._workers()
         assassin = Assassin(workers, self.kills)
         try:
@@ -55,22 +57,26 @@ class Run:
         return [Worker(name, logs, dict(os.environ)) for name in ("worker-1", "worker-2")]
 
     def _until_settled(self, workers: list[Worker], assassin: Assassin) -> None:
+        waiting = inspection.names()
+        total, settled = len(waiting), 0
         deadline = time.monotonic() + self.patience
         with screen.progress() as bar:
-            task = bar.add_task("audit", total=len(self.accepted), kills=0)
-            while (settled := _settled(self.accepted)) < len(self.accepted) and time.monotonic() < deadline:
+            task = bar.add_task("audit", total=total, kills=0)
+            while settled < total and time.monotonic() < deadline:
+                while waiting and len(self.accepted) - settled < BACKLOG:
+                    self.accepted.append(_submit(waiting.pop(0)))
                 for worker in workers:
                     worker.keep_alive()
                 assassin.strike()
+                settled = _settled(self.accepted)
                 bar.update(task, completed=settled, kills=assassin.kills)
                 time.sleep(POLL_SECONDS)
-            bar.update(task, completed=settled, kills=assassin.kills)
 
 
-def _submit(name: str) -> str:
+def _submit(name: str) -> UUID:
     receipt = submit(f"audit:{name}", "audit", {"distribution": name}, idempotency_key="first", principal="demo")
     return receipt.submission_id
 
 
-def _settled(accepted: list[str]) -> int:
+def _settled(accepted: list[UUID]) -> int:
     return Submission.objects.filter(pk__in=accepted, state="settled").count()

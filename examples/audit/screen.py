@@ -11,6 +11,9 @@ from examples.audit.verdict import Verdict
 
 console = Console()
 
+SHOWN = 12
+"""How many findings the table lists."""
+
 
 def progress() -> Progress:
     """A bar with the settled submissions and the kills so far."""
@@ -26,22 +29,16 @@ def progress() -> Progress:
 
 def findings(found: list[Finding]) -> Table:
     """Distributions with a difference first, then the largest."""
-    table = Table(title=f"{len(found)} distributions audited", caption="differences first, then by size")
-    for name, justify in (
-        ("distribution", "left"),
-        ("version", "left"),
-        ("licence", "left"),
-        ("files", "right"),
-        ("MiB", "right"),
-        ("modified", "right"),
-        ("missing", "right"),
-    ):
-        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
-    for each in sorted(found, key=lambda f: (-len(f.modified) - len(f.missing), -f.bytes))[:25]:
+    table = Table(title=f"{len(found)} distributions audited", caption=f"the first {SHOWN}: differences, then by size")
+    for name in ("distribution", "version", "licence"):
+        table.add_column(name, no_wrap=True, max_width=18)
+    for name in ("files", "MiB", "modified", "missing"):
+        table.add_column(name, justify="right")
+    for each in sorted(found, key=lambda f: (-len(f.modified) - len(f.missing), -f.bytes))[:SHOWN]:
         table.add_row(
             each.distribution,
             each.version,
-            each.licence[:40],
+            each.licence,
             str(each.files),
             f"{each.bytes / 2**20:.1f}",
             _count(each.modified),

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from uuid import UUID
 
 from agents.api import verify
 from agents.models import LogRecord, Submission
@@ -43,7 +44,7 @@ class Verdict:
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
-def reach(accepted: list[str], *, witness: Path, kills: int, interrupted: int) -> Verdict:
+def reach(accepted: list[UUID], *, witness: Path, kills: int, interrupted: int) -> Verdict:
     """The verdict over the accepted submissions."""
     settled = Submission.objects.filter(pk__in=accepted, state="settled").count()
     again = {key: count - 1 for key, count in journal.runs(witness).items() if count > 1}
@@ -66,7 +67,7 @@ def reach(accepted: list[str], *, witness: Path, kills: int, interrupted: int) -
 def _settlements() -> Counter[str]:
     """Settlement records in the logs, by the submission that they settle."""
     records = LogRecord.objects.filter(family="submission-settled")
-    return Counter(json.loads(text)["submission_id"] for text in records.values_list("canonical", flat=True))
+    return Counter(json.loads(text)["payload"]["submission"] for text in records.values_list("text", flat=True))
 
 
 def _all_verified() -> bool:
