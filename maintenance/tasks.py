@@ -28,13 +28,13 @@ _OPTIONS: dict[str, Any] = {
 
 
 @shared_task(name="maintenance.run_pass", **_OPTIONS)
-def run_pass(thread_id: Any = None, seq: Any = None, **message: Any) -> str:
+def run_pass(thread_id: Any = None, seq: Any = None, *surplus: Any, **message: Any) -> str:
     """Answers a delivery for slot `seq` of a thread; goes on in place while the next pass is due at once.
 
     Idempotent: the row decides, a lost, late, early or doubled message changes nothing but latency. Keywords of
     newer releases are ignored. Raises `PassFailed` if the pass failed, so that monitoring sees it.
     """
-    delivery = _decoded(thread_id, seq, message)
+    delivery = None if surplus else _decoded(thread_id, seq, message)
     if delivery is None:
         metrics.deliveries.labels(Outcome.MALFORMED).inc()
         log.warning("pass.malformed")
@@ -48,11 +48,18 @@ def _decoded(thread_id: Any, seq: Any, message: dict[str, Any]) -> Delivery | No
     hops, trigger = message.get("hops", 0), message.get("trigger", "alarm")
     if message.get("v", MESSAGE_VERSION) != MESSAGE_VERSION:
         return None
-    if not isinstance(thread_id, str) or not thread_id or len(thread_id) > 255 or "\x00" in thread_id:
+    if not _is_thread_id(thread_id):
         return None
     if not _is_count(seq) or not _is_count(hops) or not isinstance(trigger, str):
         return None
     return Delivery(thread_id=thread_id, seq=seq, trigger=trigger[:20], hops=hops)
+
+
+def _is_thread_id(value: Any) -> bool:
+    if not isinstance(value, str) or not 0 < len(value) <= 255 or "\x00" in value:
+        return False
+    # JSON can carry half a character, which no database takes.
+    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _is_count(value: Any) -> bool:
