@@ -34,6 +34,8 @@ class Jobs:
     """Both ports over the table, and what a test asks of it."""
 
     on_settle: Settling | None = None
+    after_settling: Callable[[Work], None] | None = None
+    """Called when the settlement is committed and the pass is not finished."""
     inert: bool = False
     commits_before_user_code: bool = False
 
@@ -71,6 +73,8 @@ class Jobs:
                     work.thread_id,
                     number,
                 )
+        if self.after_settling:
+            self.after_settling(work)
         return len(found)
 
     def thread_exists(self, thread_id: str) -> bool:
@@ -82,14 +86,14 @@ class Jobs:
 
 
 @contextmanager
-def table_of_jobs(**ports: Any) -> Iterator[Jobs]:
+def table_of_jobs(*, after_settling: Callable[[Work], None] | None = None, **ports: Any) -> Iterator[Jobs]:
     """Makes the table and installs the runtime over it as this process's hooks; `ports` are the others."""
     execute("DROP TABLE IF EXISTS tests_job")
     execute(
         "CREATE TABLE tests_job (thread_id varchar(255), number integer, settled integer, "
         "PRIMARY KEY (thread_id, number))"
     )
-    jobs = Jobs()
+    jobs = Jobs(after_settling=after_settling)
     try:
         with hooks.installed(Hooks(runtime=jobs, ledger=jobs, **ports)):
             yield jobs

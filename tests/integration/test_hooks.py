@@ -23,6 +23,7 @@ from maintenance.testing import Crash, deliver
 from tests.factories import MS, make_row, numbers, row_of
 from tests.jobs import execute, table_of_jobs
 from tests.logs import errors
+from tests.marks import maintenance_database
 from tests.rest import come_to_rest
 from tests.stubs import StubPublication
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.django_db
 
-committed = pytest.mark.django_db(transaction=True)
+committed = maintenance_database
 """For what happens after a commit."""
 
 BOUND = 10.0

@@ -1,0 +1,242 @@
+"""What a lease hides, who finishes, who is forced, and going on in place (scenarios L-30 to L-37).
+
+There is no watchdog message: a dead pass is found by the sweep or by the reaper.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from maintenance import operations, sweep, tasks
+from maintenance.delivery import Outcome
+from maintenance.gate import mutation
+from maintenance.models import PassRun, ThreadMaintenance
+from maintenance.ports import Work
+from maintenance.testing import Crash, deliver
+from tests.arrivals import LEASE, arrive, lease_of_another, stored
+from tests.factories import MS, make_row, numbers, row_of
+from tests.jobs import table_of_jobs
+from tests.marks import maintenance_database
+from tests.rest import come_to_rest
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from maintenance.clock import FrozenClock
+    from maintenance.dispatch import Hint
+    from maintenance.testing import Failpoints
+    from tests.stubs import Stage
+
+pytestmark = maintenance_database
+
+rolled_back = pytest.mark.django_db
+"""For cases that nothing after a commit can change."""
+
+
+# --- The lease during a pass --------------------------------------------------------------------
+
+
+def test_l30_a_lease_that_expired_but_was_not_taken_over_still_finishes(
+    stage: Stage, frozen: FrozenClock, sent: list[Hint]
+) -> None:
+    stage.runtime.on_head = lambda _: setattr(frozen, "at", frozen.at + LEASE + MS)
+    make_row(4, 3, 0, 0)
+
+    assert arrive(1).outcome is Outcome.RAN
+    assert numbers(frozen.at) == (4, 4, 0, None)
+    assert row_of().lease_epoch == 1
+
+
+def test_l31_a_pass_that_was_taken_over_writes_nothing_and_its_settlement_stays(
+    frozen: FrozenClock, sent: list[Hint]
+) -> None:
+    """The first worker settles and is then so slow that another one takes the thread over."""
+    left_by_the_second: list[dict[str, Any]] = []
+
+    def take_over(work: Work) -> None:
+        if work.epoch == 1:
+            frozen.at += LEASE
+            assert deliver("t").outcome is Outcome.RAN
+            left_by_the_second.append(stored())
+
+    with table_of_jobs(after_settling=take_over) as jobs:
+        jobs.submit(1)
+
+        assert arrive(1).outcome is Outcome.LEASE_LOST
+
+        assert [stored()] == left_by_the_second
+        assert (row_of().lease_epoch, row_of().is_dirty) == (2, False)
+        assert jobs.settled() == {1: 1}
+        assert [run.outcome for run in PassRun.objects.order_by("id")] == ["lease_lost", "ran"]
+
+
+def test_l33_a_slot_that_a_lease_hides_is_not_swept_and_is_handed_over_by_the_finish(
+    stage: Stage, frozen: FrozenClock, sent: list[Hint]
+) -> None:
+    start = frozen.at
+
+    def mutate_meanwhile(_: Work) -> None:
+        with mutation("t"):
+            pass
+        frozen.at = start + 5 * MS
+        assert sweep.sweep() == 0
+        assert sent == []
+
+    stage.runtime.on_head = mutate_meanwhile
+    make_row(4, 3, 0, 0)
+
+    arrive(1)
+
+    assert numbers(start) == (5, 4, 0, 0)
+    assert [(hint.seq, hint.eta) for hint in sent] == [(row_of().alarm_seq, None)]
+
+
+def test_l34_a_mutation_during_a_pass_sends_nothing_and_the_finish_hands_over_what_is_due(
+    stage: Stage, frozen: FrozenClock, sent: list[Hint]
+) -> None:
+    start = frozen.at
+
+    def mutate_meanwhile(_: Work) -> None:
+        with mutation("t", wake=False):
+            pass
+        assert sent == []
+        frozen.at = start + 80 * MS
+
+    stage.runtime.on_head = mutate_meanwhile
+    make_row(4, 3, 0, 0)
+
+    arrive(1)
+
+    assert numbers(start) == (5, 4, 0, 50)
+    assert [hint.eta for hint in sent] == [None]
+
+
+def test_the_sweep_finds_a_dead_pass_at_the_expiry_of_its_lease(
+    stage: Stage, frozen: FrozenClock, sent: list[Hint], points: Failpoints
+) -> None:
+    """There is no watchdog message: what it was for, the sweep does."""
+    points.crash_at("maintenance:begin:after")
+    make_row(4, 3, 0, 0)
+    with pytest.raises(Crash):
+        arrive(1)
+    assert sent == []
+
+    frozen.at += LEASE - MS
+    assert sweep.sweep() == 0
+    frozen.at += MS
+    assert sweep.sweep() == 1
+
+    assert arrive(sent[0].seq).outcome is Outcome.RAN
+    assert numbers(frozen.at) == (4, 4, 0, None)
+    assert [run.outcome for run in PassRun.objects.order_by("id")] == ["lease_lost", "ran"]
+
+
+# --- Forced and paused --------------------------------------------------------------------------
+
+
+@rolled_back
+def test_l35_a_forced_pass_of_a_quiet_thread_runs_and_leaves_it_quiet(stage: Stage, frozen: FrozenClock) -> None:
+    make_row(4, 4, 2, None)
+
+    result = deliver("t", forced=True)
+
+    assert result.outcome is Outcome.RAN
+    assert result.report is not None
+    assert (result.report.phase, result.report.nonterminal) == ("caught-up", 2)
+    assert numbers(frozen.at) == (4, 4, 2, None)
+    assert stage.calls == []
+
+
+@rolled_back
+def test_l36_a_forced_pass_never_breaks_a_live_lease(stage: Stage, frozen: FrozenClock) -> None:
+    make_row(4, 3, 1, 0, **lease_of_another())
+    before = stored()
+
+    assert deliver("t", forced=True).outcome is Outcome.BUSY
+
+    assert stored() == before
+    assert stage.calls == []
+
+
+@rolled_back
+@pytest.mark.parametrize("hindrance", ["paused_at", "quarantined_at", "alarm_at"])
+def test_a_forced_pass_overrides_pause_quarantine_and_deadline(
+    stage: Stage, frozen: FrozenClock, hindrance: str
+) -> None:
+    make_row(4, 3, 1, 0)
+    ThreadMaintenance.objects.update(**{hindrance: frozen.at + 5_000 * MS})
+
+    assert deliver("t", forced=True).outcome is Outcome.RAN
+    assert row_of().processed == 4
+
+
+def test_l37_a_paused_thread_waits_untouched_and_is_handed_over_by_resume_at_once(
+    stage: Stage, frozen: FrozenClock, sent: list[Hint]
+) -> None:
+    make_row(4, 3, 1, 0, 3, hint_seq=3, hint_at=frozen.at, hint_attempts=9)
+    operations.pause("t", actor="ada", reason="maintenance window")
+
+    assert arrive(3).outcome is Outcome.PAUSED
+    frozen.at += timedelta(hours=1)
+    assert sweep.sweep() == 0
+    assert numbers(frozen.at) == (4, 3, 1, -3_600_000)
+
+    operations.resume("t", actor="ada", reason="window is over")
+    assert [(hint.seq, hint.eta) for hint in sent] == [(3, None)]
+    assert arrive(3).outcome is Outcome.RAN
+
+
+# --- Going on in place --------------------------------------------------------------------------
+
+
+def test_a_worker_goes_on_in_place_while_its_thread_is_due_and_sends_nothing(
+    frozen: FrozenClock, sent: list[Hint]
+) -> None:
+    with table_of_jobs() as jobs:
+        for number in range(3):
+            jobs.submit(number)
+        del sent[:]
+
+        assert tasks.run_pass("t", row_of().alarm_seq) == Outcome.RAN
+
+        assert jobs.settled() == {0: 1, 1: 1, 2: 1}
+        assert not row_of().is_dirty
+        assert sent == []
+        assert PassRun.objects.count() == 3
+
+
+def test_a_worker_hands_over_after_its_share_of_passes(
+    frozen: FrozenClock, sent: list[Hint], settings: Settings
+) -> None:
+    settings.MAINTENANCE = {"IN_PLACE_PASSES": 2}
+    with table_of_jobs() as jobs:
+        for number in range(3):
+            jobs.submit(number)
+        del sent[:]
+
+        tasks.run_pass("t", row_of().alarm_seq)
+
+        assert jobs.settled() == {0: 1, 1: 1, 2: 0}
+        assert [(hint.seq, hint.eta) for hint in sent] == [(row_of().alarm_seq, None)]
+
+
+def test_a_kill_between_two_passes_in_place_costs_one_sweep(
+    frozen: FrozenClock, sent: list[Hint], points: Failpoints
+) -> None:
+    """The finish leaves the mark of the hand-over empty, so the sweep does not wait for a grace."""
+    with table_of_jobs() as jobs:
+        jobs.submit(1)
+        jobs.submit(2)
+        del sent[:]
+        points.crash_at("maintenance:finish:after")
+        with pytest.raises(Crash):
+            tasks.run_pass("t", row_of().alarm_seq)
+        assert sent == []
+
+        assert sweep.sweep() == 1
+
+        come_to_rest(frozen)
+        assert jobs.settled() == {1: 1, 2: 1}
