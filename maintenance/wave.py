@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 
-from django.db import close_old_connections, connection
+from django.db import close_old_connections, connection, connections
 
 from maintenance import clock
 from maintenance.errors import INTERRUPTIONS, MessagesFailed, PassInterrupted, WakefulError, described
@@ -128,6 +128,7 @@ def stop() -> None:
     """Ends this process's wave thread and its connection (for tests and orderly exits)."""
     global _executor  # noqa: PLW0603
     if _executor is not None and _executor[0] == os.getpid():
-        _executor[1].submit(connection.close)
+        # `connection.close` would be looked up here and close the connection of this thread.
+        _executor[1].submit(connections.close_all)
         _executor[1].shutdown(wait=True)
     _executor = None
