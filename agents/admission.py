@@ -8,18 +8,19 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import DatabaseError, InterfaceError, connection
 from uuid_utils.compat import uuid7
 
-from agents import canonical, failpoints, hotpath, log, records, registry
+from agents import canonical, failpoints, hotpath, log, metrics, records, registry
 from agents.canonical import Json
 from agents.conf import get_settings
-from agents.errors import AdmissionConflict, AdmissionLimitExceeded, AgentInputError
+from agents.errors import AdmissionConflict, AdmissionLimitExceeded, AdmissionUncertain, AgentInputError
 from agents.log import EMPTY, Batch
 from agents.models import Submission, Thread
 from agents.records import NewRecord, ThreadCreated
 from agents.states import State
 from maintenance import api as maintenance
+from maintenance.errors import database_problem
 
 MAX_THREAD_ID = 255
 MAX_KEY = 256
@@ -88,20 +89,30 @@ def submit(
     same call again returns the same receipt and writes nothing; without one every call is a new submission.
 
     Raises, with nothing written: `UnknownAgent`, `AgentInputError`, `AdmissionLimitExceeded`, `AdmissionConflict`
-    (same key and principal, other payload or agent), and what a mutation raises.
+    (same key and principal, other payload or agent), `MutationRefused` (the caller's transaction has touched another
+    thread). `AdmissionUncertain`: the database failed; whether it kept the submission, the same call with the same
+    key tells.
     """
     proposal = _proposal(thread_id, agent, input, idempotency_key, principal)
-    if idempotency_key is not None:
-        found = _find(proposal)
-        if found is not None:
-            return _replayed(proposal, found)
+    try:
+        receipt = _submit(proposal, lookup=idempotency_key is not None)
+    except (DatabaseError, InterfaceError) as error:
+        raise AdmissionUncertain(f"{database_problem(error)}; submit it again with its key") from error
+    metrics.submissions.labels("replayed" if receipt.replayed else "accepted").inc()
+    return receipt
+
+
+def _submit(proposal: _Proposal, *, lookup: bool) -> Receipt:
+    found = _find(proposal) if lookup else None
+    if found is not None:
+        return _replayed(proposal, found)
     _check_size(proposal)
-    failpoints.hit(failpoints.SUBMIT_BEFORE, thread_id)
+    failpoints.hit(failpoints.SUBMIT_BEFORE, proposal.thread_id)
     try:
         receipt = _admit(proposal)
     except _AlreadyAdmitted as lost:
         return _replayed(proposal, lost.found)
-    failpoints.hit(failpoints.SUBMIT_AFTER, thread_id)
+    failpoints.hit(failpoints.SUBMIT_AFTER, proposal.thread_id)
     return receipt
 
 
@@ -127,7 +138,7 @@ def _check_text(name: str, value: object, low: int, high: int) -> None:
 def _check_size(proposal: _Proposal) -> None:
     actual, maximum = canonical.size(proposal.input), get_settings().max_input_bytes
     if actual > maximum:
-        raise AdmissionLimitExceeded(limit=INPUT_BYTES, actual=actual, maximum=maximum)
+        raise _limit(INPUT_BYTES, actual, maximum)
 
 
 def _find(proposal: _Proposal) -> _Found | None:
@@ -139,14 +150,19 @@ def _find(proposal: _Proposal) -> _Found | None:
     if submission_id is not None:
         return _Found(submission_id if isinstance(submission_id, UUID) else UUID(submission_id), *rest)
     if depth >= maximum:
-        raise AdmissionLimitExceeded(limit=QUEUE_DEPTH, actual=depth, maximum=maximum)
+        raise _limit(QUEUE_DEPTH, depth, maximum)
     return None
+
+
+def _limit(name: str, actual: int, maximum: int) -> AdmissionLimitExceeded:
+    metrics.submissions.labels(name).inc()
+    return AdmissionLimitExceeded(limit=name, actual=actual, maximum=maximum)
 
 
 _LOOK_UP = f"""
     SELECT d.depth, s.id, s.agent, s.input_digest, s.queue_sequence
       FROM (SELECT count(*) AS depth FROM {hotpath.SUBMISSION}
-             WHERE thread_id = %s AND state <> '{State.SETTLED}') AS d
+             WHERE thread_id = %s AND {hotpath.OPEN}) AS d
       LEFT JOIN {hotpath.SUBMISSION} AS s ON s.thread_id = %s AND s.principal = %s AND s.idempotency_key = %s
 """  # noqa: S608 - identifiers of our own models
 

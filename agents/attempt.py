@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import DatabaseError, InterfaceError
 
-from agents import failpoints, ledger, log, records, settlement, transactions
+from agents import failpoints, ledger, log, metrics, records, settlement, transactions
 from agents.canonical import Json
 from agents.errors import StepError
 from agents.hotpath import Claimed
@@ -91,7 +91,10 @@ class Attempt:
     def recorded(self, name: str) -> Json | None:
         """The recorded output of a step of this run."""
         with self._stopping():
-            return self.journal.output(name)
+            output = self.journal.output(name)
+        if output is not None:
+            metrics.steps.labels("replayed").inc()
+        return output
 
     def record_step(self, name: str, output: Json) -> None:
         """Commits the output of a step: from here on its body never runs again.
@@ -107,6 +110,7 @@ class Attempt:
             tail = self._append(Batch(record.record_id, [record]))
             failpoints.hit(failpoints.STEP_APPENDED, self.thread_id)
         self._tail = tail
+        metrics.steps.labels("recorded").inc()
         failpoints.hit(failpoints.STEP_AFTER, self.thread_id)
 
     def settle(self, result: Result) -> None:
@@ -126,10 +130,13 @@ class Attempt:
             )
             failpoints.hit(failpoints.SETTLE_APPENDED, self.thread_id)
             settlement.finalize(self.claimed.submission_id, result.outcome, self.claimed.number, Ending.SETTLED)
+        metrics.settlements.labels(result.outcome).inc()
+        metrics.attempts.labels(Ending.SETTLED).inc()
         failpoints.hit(failpoints.SETTLE_AFTER, self.thread_id)
 
     def end(self, ending: Ending) -> None:
         """Notes an end without an outcome, if that is still possible; whoever comes next finds out otherwise."""
+        metrics.attempts.labels(ending).inc()
         failpoints.hit(failpoints.END_BEFORE, self.thread_id)
         try:
             with self.work.fenced():

@@ -49,6 +49,10 @@ class AdmissionLimitExceeded(WakefulError):
         super().__init__(f"{limit}: {actual} where at most {maximum} is allowed")
 
 
+class AdmissionUncertain(WakefulError):
+    """The database failed while it accepted a submission; the same call with the same key settles the question."""
+
+
 class UnknownSubmission(WakefulError):
     """There is no such submission."""
 
@@ -103,6 +107,7 @@ __all__ = [
     "MAX_TAG",
     "AdmissionConflict",
     "AdmissionLimitExceeded",
+    "AdmissionUncertain",
     "AgentFailure",
     "AgentInputError",
     "AppendConflict",

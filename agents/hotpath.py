@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connection
 
 from agents.models import Attempt, LogBatch, LogRecord, Submission, Thread
-from agents.states import State, sources
+from agents.states import CLAIMABLE, State, sources
 from maintenance import clock, owner
 from maintenance.hotpath import serves
 
@@ -25,6 +25,10 @@ THREAD, SUBMISSION, ATTEMPT, BATCH, RECORD = (
     model._meta.db_table  # noqa: SLF001 - the names of our own tables
     for model in (Thread, Submission, Attempt, LogBatch, LogRecord)
 )
+
+
+OPEN = f"NOT (state = '{State.SETTLED}')"
+"""Unsettled, in the words of the partial index: SQLite uses it only for these."""
 
 
 def _listed(states: list[str]) -> str:
@@ -103,15 +107,16 @@ class Claimed:
 
 _CLAIM = f"""
     WITH head AS (
-        SELECT id, state FROM {SUBMISSION}
-         WHERE thread_id = %(thread)s AND state <> '{State.SETTLED}' ORDER BY queue_sequence LIMIT 1
+        SELECT queue_sequence, state FROM {SUBMISSION}
+         WHERE thread_id = %(thread)s AND {OPEN} ORDER BY queue_sequence LIMIT 1
     ), claimed AS (
         UPDATE {SUBMISSION} AS s
            SET state = '{State.INPUT_APPLIED}',
                attempts = s.attempts + 1,
                first_sequence = COALESCE(s.first_sequence, t.tail_sequence + 1)
           FROM head, {THREAD} AS t
-         WHERE s.id = head.id AND s.state IN ({_listed(sources("apply_input"))}) AND t.thread_id = %(thread)s
+         WHERE s.thread_id = %(thread)s AND s.queue_sequence = head.queue_sequence
+           AND s.state IN ({_listed(sorted(CLAIMABLE))}) AND t.thread_id = %(thread)s
         RETURNING s.id, s.queue_sequence, s.principal, s.agent, s.input, s.attempts, s.first_sequence,
                   head.state = '{State.INPUT_APPLIED}' AS resumed, t.tail_sequence, t.tail_digest
     ), begun AS (
@@ -143,7 +148,7 @@ _SETTLE = f"""
 
 
 def settle(submission_id: UUID, outcome: str, number: int, ending: str) -> bool:
-    """Makes the row final and ends its attempt `number`; `False` if the row is settled already."""
+    """Makes the row of a run final and ends its attempt `number`; `False` if its state allows no settlement."""
     params = {"submission": submission_id, "outcome": outcome, "number": number, "ending": ending}
     return _timed(_SETTLE, params) is not None
 
@@ -152,8 +157,7 @@ _ADMIT = f"""
     WITH taken AS (
         UPDATE {THREAD} SET next_queue_sequence = next_queue_sequence + 1
          WHERE thread_id = %(thread)s
-           AND (SELECT count(*) FROM {SUBMISSION}
-                 WHERE thread_id = %(thread)s AND state <> '{State.SETTLED}') < %(depth)s
+           AND (SELECT count(*) FROM {SUBMISSION} WHERE thread_id = %(thread)s AND {OPEN}) < %(depth)s
         RETURNING next_queue_sequence - 1 AS place
     )
     INSERT INTO {SUBMISSION} (id, thread_id, queue_sequence, principal, idempotency_key, agent, input, input_digest,
@@ -188,4 +192,4 @@ def _one(sql: str, params: dict[str, Any]) -> tuple[Any, ...] | None:
         return found
 
 
-__all__ = ["Claimed", "admit", "append", "claim", "serves", "settle"]
+__all__ = ["OPEN", "SUBMISSION", "Claimed", "admit", "append", "claim", "serves", "settle"]

@@ -13,7 +13,7 @@ from django.db.models import Count, F, Subquery
 from agents import hotpath, waits
 from agents.hotpath import Claimed
 from agents.models import Attempt, Submission, Thread
-from agents.states import Ending, Outcome, State, sources
+from agents.states import CLAIMABLE, Ending, Outcome, State, sources
 from maintenance import clock, owner
 from maintenance.ports import RecoveryReport, Residue
 
@@ -56,7 +56,7 @@ def _claim_plain(thread_id: str, epoch: int) -> Claimed | None:
         return None
     tail = head.thread.tail_sequence
     first_sequence = head.first_sequence or tail + 1
-    won = Submission.objects.filter(pk=head.pk, state__in=sources("apply_input")).update(
+    won = Submission.objects.filter(pk=head.pk, state__in=CLAIMABLE).update(
         state=State.INPUT_APPLIED, attempts=F("attempts") + 1, first_sequence=first_sequence
     )
     if not won:
@@ -84,18 +84,18 @@ def _claim_plain(thread_id: str, epoch: int) -> Claimed | None:
     )
 
 
-def settle(submission_id: UUID, outcome: Outcome, number: int, ending: Ending) -> bool:
+def settle(submission_id: UUID, outcome: Outcome, number: int, ending: Ending, *, transition: str = "settle") -> bool:
     """Makes the row final and ends its attempt `number`, once the settlement record is in the log.
 
-    `False`: the row is settled already.
+    `False`: the row is not in a state from which the transition leads, so it is settled already or was never begun.
     """
-    if hotpath.serves():
+    if transition == "settle" and hotpath.serves():
         return hotpath.settle(submission_id, outcome, number, ending)
     now = clock.now()
-    row = Submission.objects.filter(pk=submission_id, state__in=sources("settle"))
+    row = Submission.objects.filter(pk=submission_id, state__in=sources(transition))
     if not row.update(state=State.SETTLED, outcome=outcome, settled_at=now):
         return False
-    Attempt.objects.filter(submission_id=submission_id, number=number).update(ending=ending, ended_at=now)
+    end_attempt(submission_id, number, ending)
     return True
 
 

@@ -37,6 +37,9 @@ class ThreadRuntime:
 
     def process_head(self, work: Work) -> int:
         """One attempt at the head; 1 if it settled its submission. Raises if its agent is not known here."""
+        if work.should_yield():
+            # A worker that drains begins nothing; the slot brings another one at once.
+            return 0
         failpoints.hit(failpoints.CLAIM_BEFORE, work.thread_id)
         begun = _begin(work)
         if begun is None:

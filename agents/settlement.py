@@ -62,10 +62,10 @@ def failed(tag: str, message: str) -> Failure:
     return Failure(error_tag=bounded(tag, MAX_TAG) or "UnknownError", message=bounded(message, MAX_FAILURE))
 
 
-def finalize(submission_id: UUID, outcome: Outcome, number: int, ending: Ending) -> None:
+def finalize(submission_id: UUID, outcome: Outcome, number: int, ending: Ending, *, transition: str = "settle") -> None:
     """Makes the row agree with the settlement record, in the same transaction. Raises `StateConflict`."""
-    if not ledger.settle(submission_id, outcome, number, ending):
-        raise StateConflict("the submission is settled already; its outcome stands")
+    if not ledger.settle(submission_id, outcome, number, ending, transition=transition):
+        raise StateConflict(f"the submission's state does not allow {transition!r}; nothing was settled")
 
 
 def read(submission_id: UUID) -> Settlement | None:

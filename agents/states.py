@@ -122,10 +122,13 @@ TRANSITIONS: dict[str, Transition] = {
         _transition("claim", "ready", State.RUNNING, Authority.LEASE, "an attempt takes the head, input to follow"),
         _transition(
             "apply_input",
-            "ready running input_applied",
+            "ready running",
             State.INPUT_APPLIED,
             Authority.LEASE,
-            "an attempt takes the head and its input is in the log, in one commit; or resumes after it",
+            "an attempt takes the head and its input is in the log, in one commit",
+        ),
+        _transition(
+            "resume", "input_applied", State.INPUT_APPLIED, Authority.LEASE, "another attempt goes on where one stopped"
         ),
         _transition("reserve_join", "ready", State.JOINING, Authority.LEASE, "the host takes a follower along"),
         _transition("revert_join", "joining", State.READY, Authority.LEASE, "the follower stays on its own"),
@@ -143,12 +146,33 @@ TRANSITIONS: dict[str, Transition] = {
             Authority.LEASE,
             "the outcome is decided while children still close",
         ),
-        _transition("settle", _OPEN, State.SETTLED, Authority.LEASE, "the settlement record is in the log"),
+        _transition(
+            "settle",
+            "running input_applied terminalizing",
+            State.SETTLED,
+            Authority.LEASE,
+            "the settlement record is in the log, in the same commit",
+        ),
+        _transition("settle_joined", "joined", State.SETTLED, Authority.LEASE, "its host has settled"),
+        _transition(
+            "settle_idle",
+            "admitted ready suspended unknown",
+            State.SETTLED,
+            Authority.LEASE,
+            "an accepted abort ends what does not run",
+        ),
+        _transition(
+            "finalize_from_history",
+            _OPEN,
+            State.SETTLED,
+            Authority.LEASE,
+            "the log already holds its settlement: the log is right",
+        ),
     )
 }
 """Every transition by its name."""
 
-CLAIMABLE = frozenset(TRANSITIONS["apply_input"].sources)
+CLAIMABLE = TRANSITIONS["apply_input"].sources | TRANSITIONS["resume"].sources
 """States in which a head can be claimed; a head in any other blocks its queue."""
 
 
@@ -174,12 +198,12 @@ _HEADER = [
 def _diagram() -> list[str]:
     lines = ["```mermaid", "stateDiagram-v2"]
     for made in TRANSITIONS.values():
-        if made.name == "settle":
+        if made.name == "finalize_from_history":
             continue
         origins = [str(origin) for origin in sorted(made.sources, key=_order)] or ["[*]"]
         lines += [f"    {origin} --> {made.target}: {made.name}" for origin in origins]
-    lines += ["    terminalizing --> settled: settle", "    input_applied --> settled: settle", "    settled --> [*]"]
-    return [*lines, "```", "", "(`settle` leads from every other state too; the picture shows the usual two.)", ""]
+    lines += ["    settled --> [*]"]
+    return [*lines, "```", "", "(Not drawn: `finalize_from_history`, which leads from every state to `settled`.)", ""]
 
 
 def _states() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import failpoints, log, records, settlement
+from agents import failpoints, log, metrics, records, settlement
 from agents.attempt import logger
 from agents.errors import AppendConflict, StateConflict
 from agents.log import Batch
@@ -41,6 +41,8 @@ def recover(work: Work) -> Sequence[RecoveryReport]:
                 raise
             logger.error("recovery.failed", thread=work.thread_id, decision=decision, error=described(error))
             disposition = DEFERRED
+        if disposition == REPAIRED:
+            metrics.repairs.labels(decision).inc()
         reports.append(
             RecoveryReport(submission_id=str(facts.submission_id), decision=decision, disposition=disposition)
         )
@@ -64,7 +66,13 @@ def _finalize_from_history(work: Work, facts: Facts) -> str:
     assert facts.recorded_outcome is not None  # noqa: S101 - the decision rests on it
     failpoints.hit(failpoints.REPAIR_BEFORE, work.thread_id)
     with work.fenced():
-        settlement.finalize(facts.submission_id, facts.recorded_outcome, facts.attempts, Ending.SETTLED)
+        settlement.finalize(
+            facts.submission_id,
+            facts.recorded_outcome,
+            facts.attempts,
+            Ending.SETTLED,
+            transition="finalize_from_history",
+        )
         note = _annotation(work, facts, Decision.FINALIZE_FROM_HISTORY, f"outcome {facts.recorded_outcome}")
         _append(work, Batch(note.record_id, [note]))
         failpoints.hit(failpoints.REPAIR_WRITTEN, work.thread_id)

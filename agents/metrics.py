@@ -1,0 +1,13 @@
+"""Process-local counters, read by Prometheus. Labels are kinds, never ids."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter
+
+submissions = Counter(
+    "wakeful_submissions_total", "Answers to submit: accepted, replayed, or refused by which limit.", ["answer"]
+)
+attempts = Counter("wakeful_attempts_total", "Attempts that ended, by how.", ["ending"])
+settlements = Counter("wakeful_settlements_total", "Settlements recorded by this process, by outcome.", ["outcome"])
+steps = Counter("wakeful_steps_total", "Durable steps: recorded, or replayed from the log.", ["kind"])
+repairs = Counter("wakeful_repairs_total", "Repairs that recovery made, by decision.", ["decision"])
