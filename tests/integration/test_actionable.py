@@ -1,82 +1,32 @@
-"""The actionable pass: recovery, one head, what is left, acknowledgement and slot (alarm-host, 8.5; scenarios F).
+"""What an actionable pass decides: acknowledgement, slot, stalls, report (alarm-host, 8.5 and 8.6; scenarios F).
 
-Given R(5, 4, 1, T), begin at T, finish at T+10. What a pass writes under its own lease announces no generation, so a
-pass that settled its head is acknowledged. A failed pass backs off where the reference leaves begin's fallback.
+Given R(5, 4, 1, T), begin at T, finish at T+10. `test_pass_steps` has the order of the steps and their failures.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 
-from maintenance import clock
-from maintenance import work as work_module
-from maintenance.delivery import Outcome
 from maintenance.gate import mutation, prearmed_mutation
 from maintenance.history import Report
-from maintenance.models import PassRun, ThreadMaintenance, WorkerHeartbeat
+from maintenance.models import PassRun, ThreadMaintenance
 from maintenance.ports import RecoveryReport, Residue
-from maintenance.testing import deliver, fixed_jitter, run_due_passes
-from tests.concurrency import PATIENCE, elsewhere
+from maintenance.testing import deliver, fixed_jitter
+from tests.concurrency import elsewhere
 from tests.factories import MS, make_row, numbers, row_of
 from tests.marks import maintenance_database
-from tests.statements import counted_statements
-from tests.stubs import be_interrupted, fail
+from tests.passes import CLAIMABLE, DEFERRED, GOING_ON, REPAIRED, UNKNOWN, WAITING, mutate_elsewhere, run_pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from maintenance.clock import FrozenClock
     from maintenance.ports import Work
-    from tests.stubs import Body, Stage
+    from tests.stubs import Stage
 
 pytestmark = [maintenance_database, pytest.mark.usefixtures("frozen", "sent", "stage")]
-
-REPAIRED = RecoveryReport(submission_id="s", decision="RepairInputMarker", disposition="repaired")
-DEFERRED = RecoveryReport(submission_id="s", decision="ResumeFromTurnBoundary", disposition="deferred")
-UNKNOWN = RecoveryReport(submission_id="s", decision="AwaitUnknownResolution", disposition="unknown")
-
-WAITING = Residue(nonterminal=1)
-"""One submission that waits for something outside."""
-GOING_ON = Residue(nonterminal=1, autonomous=True)
-"""One submission that can go on by itself, but cannot be claimed at once."""
-CLAIMABLE = Residue(nonterminal=1, autonomous=True, claimable_head=True)
-
-
-def run_pass(frozen: FrozenClock, stage: Stage, *, during: Body | None = None) -> Report:
-    """Runs the pass of the row at its slot, the head attempt taking 10 ms; it must run to its end."""
-
-    def take_ten_milliseconds(work: Work) -> None:
-        if during is not None:
-            during(work)
-        frozen.at += 10 * MS
-
-    stage.runtime.on_head = take_ten_milliseconds
-    result = deliver("t")
-    assert result.outcome is Outcome.RAN
-    assert result.report is not None
-    return result.report
-
-
-def repair(name: str) -> None:
-    """A write of canonical work; a heartbeat row stands for it."""
-    WorkerHeartbeat.objects.create(worker=name, seen_at=clock.now(), started_at=clock.now())
-
-
-def is_durable(name: str) -> bool:
-    return WorkerHeartbeat.objects.filter(worker=name).exists()
-
-
-def mutate_elsewhere(_: object = None) -> None:
-    def mutate() -> None:
-        with mutation("t", wake=False):
-            pass
-
-    elsewhere(mutate)
 
 
 def test_f01_with_nothing_left_the_generation_is_acknowledged_and_the_slot_cleared(
@@ -142,6 +92,20 @@ def test_f04_without_progress_the_thread_backs_off(
     with fixed_jitter(u):
         assert run_pass(frozen, stage).alarm == "rearmed"
     assert (numbers(start), row_of().stalls) == ((5, 4, 1, slot), stalls + 1)
+
+
+def test_g09_the_stalls_are_kept_across_workers(frozen: FrozenClock, stage: Stage) -> None:
+    stage.ledger.residue = GOING_ON
+    make_row(5, 4, 1, 0)
+    waits = []
+    with fixed_jitter(0):
+        for _ in range(3):
+            elsewhere(lambda: deliver("t"))
+            at = row_of().alarm_at
+            assert at is not None
+            waits.append((at - frozen.at) / MS)
+            frozen.at = at
+    assert waits == [50, 100, 200]
 
 
 @pytest.mark.parametrize("port", ["sink", "messages", "projection"])
@@ -237,65 +201,6 @@ def test_f13_autonomous_work_decides_the_slot_even_after_a_race(frozen: FrozenCl
     assert numbers(start) == (6, 4, 1, 60)
 
 
-def test_f14_a_pass_does_its_steps_in_order(frozen: FrozenClock, stage: Stage) -> None:
-    """The wave runs beside the rest, so it is only known to lie between the preparation and the scan."""
-    stage.sink.inert, stage.sink.wants_generation, stage.sink.gates_execution = False, True, True
-    stage.sink.on_deadline = lambda: stage.calls.append("deadline")
-    stage.projection.inert, stage.projection.deadline = False, frozen.at
-    stage.messages.inert, stage.messages.deadline = False, frozen.at
-    make_row(5, 4, 1, 0)
-    run_pass(frozen, stage)
-    assert stage.calls.index("prepare") < stage.calls.index("wave") < stage.calls.index("scan")
-    assert [call for call in stage.calls if call != "wave"] == [
-        "prepare",
-        "backfill",
-        "drain",
-        "deadline",
-        "recovery",
-        "head",
-        "drain",
-        "scan",
-        "deadline",
-    ]
-
-
-def test_f15_each_pass_attempts_one_head(stage: Stage) -> None:
-    ready = [1, 2, 3]
-    heads_by_pass: list[int] = []
-
-    def settle(_: Work) -> None:
-        ready.pop()
-        stage.ledger.residue = Residue(nonterminal=len(ready), autonomous=bool(ready), claimable_head=bool(ready))
-        heads_by_pass.append(stage.calls.count("head"))
-
-    stage.runtime.settled, stage.runtime.on_head = 1, settle
-    make_row(5, 4, 3, 0)
-    results = run_due_passes()
-    assert [result.report.nonterminal for result in results if result.report] == [2, 1, 0]
-    assert heads_by_pass == [1, 2, 3]
-
-
-def test_f16_the_head_is_asked_to_yield_ten_minutes_after_the_pass_began(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at, asked = [1_000.0], []
-
-    class Monotonic:
-        @staticmethod
-        def monotonic() -> float:
-            return at[0]
-
-    def watch(work: Work) -> None:
-        for at[0] in (1_000.0, 1_599.9, 1_600.0):
-            asked.append(work.should_yield())
-
-    monkeypatch.setattr(work_module, "time", Monotonic)
-    stage.runtime.on_head = watch
-    make_row(5, 4, 1, 0)
-    deliver("t")
-    assert asked == [False, False, True]
-
-
 @pytest.mark.parametrize("reports", [(), (DEFERRED,), (UNKNOWN,), (DEFERRED, UNKNOWN)], ids=len)
 def test_f18_deferred_and_unknown_reports_are_no_progress(
     frozen: FrozenClock, stage: Stage, reports: tuple[RecoveryReport, ...]
@@ -304,146 +209,6 @@ def test_f18_deferred_and_unknown_reports_are_no_progress(
     make_row(5, 4, 1, 0, stalls=2)
     assert run_pass(frozen, stage).recovered == len(reports)
     assert row_of().stalls == 3
-
-
-def test_f19_every_sink_is_drained_before_and_after_canonical_work_even_without_a_deadline(
-    frozen: FrozenClock, stage: Stage
-) -> None:
-    """The second time, so that the settlement of this pass does not cost another one."""
-    stage.sink.inert = False
-    make_row(5, 4, 1, 0)
-    run_pass(frozen, stage)
-    assert stage.calls == ["drain", "recovery", "head", "drain", "scan"]
-
-
-@pytest.mark.postgres
-def test_f20_a_slow_wave_keeps_no_attempt_waiting_and_finish_waits_for_it(frozen: FrozenClock, stage: Stage) -> None:
-    attempted = Event()
-
-    def be_slow(_: Work) -> None:
-        assert attempted.wait(PATIENCE)
-        stage.calls.append("wave ended")
-
-    stage.messages.inert, stage.messages.deadline, stage.messages.on_drain = False, frozen.at, be_slow
-    make_row(5, 4, 1, 0)
-    run_pass(frozen, stage, during=lambda _: attempted.set())
-    assert stage.calls[-2:] == ["wave ended", "scan"]
-
-
-def test_f21_finish_sees_the_deadline_that_the_wave_left(frozen: FrozenClock, stage: Stage) -> None:
-    start = frozen.at
-
-    def deliver_messages(_: Work) -> None:
-        stage.messages.deadline = start + 300 * MS
-
-    stage.messages.inert, stage.messages.deadline, stage.messages.on_drain = False, start, deliver_messages
-    make_row(5, 4, 1, 0)
-    run_pass(frozen, stage)
-    assert numbers(start) == (5, 5, 0, 300)
-
-
-def test_f22_a_failing_backfill_lets_canonical_work_have_its_turn_and_then_fails_the_pass(
-    frozen: FrozenClock, stage: Stage
-) -> None:
-    """The head settled: the failed pass made progress and comes back after one base."""
-
-    def settle(work: Work) -> None:
-        with work.fenced(progress=True):
-            repair("settled")
-
-    stage.projection.inert, stage.projection.deadline, stage.projection.on_drain = False, frozen.at, fail
-    stage.runtime.settled, stage.runtime.on_head = 1, settle
-    make_row(5, 4, 1, 0)
-    result = deliver("t")
-    assert result.outcome is Outcome.FAILED
-    assert result.error.startswith("the projection backfill failed")
-    assert is_durable("settled")
-    assert numbers(frozen.at) == (5, 4, 1, 100)
-
-
-def test_f23_an_interrupted_backfill_ends_the_pass_at_once_without_backoff(frozen: FrozenClock, stage: Stage) -> None:
-    stage.projection.inert, stage.projection.deadline = False, frozen.at
-    stage.projection.on_drain = be_interrupted
-    make_row(5, 4, 1, 0)
-    result = deliver("t")
-    assert (result.outcome, result.failed) == (Outcome.INTERRUPTED, False)
-    assert stage.calls == ["backfill"]
-    assert (numbers(frozen.at), row_of().failures) == ((5, 4, 1, 50), 0)
-
-
-def test_f24_a_failing_sink_keeps_canonical_work_from_running(frozen: FrozenClock, stage: Stage) -> None:
-    stage.sink.inert, stage.sink.on_drain = False, fail
-    make_row(5, 4, 1, 0)
-    with fixed_jitter(0):
-        result = deliver("t")
-    assert result.outcome is Outcome.FAILED
-    assert result.error.startswith("a publication sink failed")
-    assert stage.calls == ["drain"]
-    assert (numbers(frozen.at), row_of().failures) == ((5, 4, 1, 500), 1)
-
-
-@pytest.mark.postgres
-@pytest.mark.parametrize("ending", [fail, be_interrupted], ids=["f24-failed", "f23-interrupted"])
-def test_f23_f24_the_wave_of_a_pass_that_ends_early_is_stopped_before_the_thread_is_let_go(
-    frozen: FrozenClock, stage: Stage, ending: Callable[[], None]
-) -> None:
-    never, waving = Event(), Event()
-    let_go: list[bool] = []
-
-    def wave(work: Work) -> None:
-        waving.set()
-        try:
-            while not never.wait(0.01):
-                work.checkpoint()
-        finally:
-            let_go.append(row_of().lease_token is None)
-
-    def end_early() -> None:
-        assert waving.wait(PATIENCE)
-        ending()
-
-    stage.messages.inert, stage.messages.deadline, stage.messages.on_drain = False, frozen.at, wave
-    stage.sink.inert, stage.sink.on_drain = False, end_early
-    make_row(5, 4, 1, 0)
-    deliver("t")
-    assert let_go == [False]
-    assert row_of().lease_token is None
-
-
-def test_f25_a_recovery_that_fails_keeps_its_repairs_and_attempts_no_head(frozen: FrozenClock, stage: Stage) -> None:
-    def repair_one_and_fail(work: Work) -> None:
-        with work.fenced():
-            repair("first")
-        fail()
-
-    stage.runtime.on_recovery = repair_one_and_fail
-    make_row(5, 4, 1, 0)
-    with fixed_jitter(0):
-        result = deliver("t")
-    assert result.outcome is Outcome.FAILED
-    assert result.error.startswith("recovery failed")
-    assert (is_durable("first"), stage.calls) == (True, ["recovery"])
-    assert numbers(frozen.at) == (5, 4, 1, 500)
-
-
-def test_f26_a_head_that_fails_acknowledges_nothing(frozen: FrozenClock, stage: Stage) -> None:
-    stage.runtime.on_head = fail
-    make_row(5, 4, 1, 0)
-    with fixed_jitter(0):
-        result = deliver("t")
-    assert result.outcome is Outcome.FAILED
-    assert result.error.startswith("the head attempt failed")
-    assert stage.calls == ["recovery", "head"]
-    assert numbers(frozen.at) == (5, 4, 1, 500)
-
-
-def test_f27_a_residual_scan_that_fails_acknowledges_nothing(frozen: FrozenClock, stage: Stage) -> None:
-    stage.ledger.on_scan = fail
-    make_row(5, 4, 1, 0)
-    with fixed_jitter(0):
-        result = deliver("t")
-    assert (result.outcome, "secret" in result.error) == (Outcome.FAILED, False)
-    assert numbers(frozen.at) == (5, 4, 1, 500)
 
 
 def test_f29_a_pass_that_clears_the_slot_forgets_the_stalls(frozen: FrozenClock, stage: Stage) -> None:
@@ -474,39 +239,6 @@ def test_f30_history_and_row_keep_the_report_of_the_pass(frozen: FrozenClock, st
     names = ("phase", "recovered", "settled", "nonterminal", "alarm")
     assert PassRun.objects.values(*names).get() == asdict(report)
     assert row_of().last_report == asdict(report)
-
-
-def test_f31_what_a_pass_settles_under_its_own_lease_costs_no_second_pass(frozen: FrozenClock, stage: Stage) -> None:
-    def settle(work: Work) -> None:
-        with work.fenced(progress=True):
-            repair("settled")
-
-    start, stage.runtime.settled = frozen.at, 1
-    make_row(5, 4, 1, 0)
-    assert run_pass(frozen, stage, during=settle).alarm == "cleared"
-    assert numbers(start) == (5, 5, 0, None)
-
-
-def test_f31_a_hooks_write_that_finish_does_not_scan_announces_a_generation(frozen: FrozenClock, stage: Stage) -> None:
-    def write_an_outcome(work: Work) -> None:
-        with work.fenced(bump=True):
-            pass
-
-    start = frozen.at
-    stage.messages.inert, stage.messages.deadline, stage.messages.on_drain = False, frozen.at, write_an_outcome
-    stage.ledger.on_scan = lambda: setattr(stage.messages, "deadline", None)
-    make_row(5, 4, 1, 0)
-    assert run_pass(frozen, stage).alarm == "rearmed"
-    assert numbers(start)[:2] == (6, 5)
-
-
-def test_f32_a_pass_over_stable_waits_writes_nothing_but_its_own_bookkeeping(frozen: FrozenClock, stage: Stage) -> None:
-    stage.ledger.residue = WAITING
-    make_row(5, 4, 1, 0)
-    with counted_statements() as statements:
-        run_pass(frozen, stage)
-    assert statements.beyond(ThreadMaintenance._meta.db_table, PassRun._meta.db_table) == []
-    assert row_of().dirty == 5
 
 
 @pytest.mark.parametrize(("deadline", "slot"), [(300, 300), (20, 60), (None, 1010)], ids=str)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maintenance import rearm
+from maintenance import checks, rearm
+from maintenance.conf import MaintenanceSettings
+from maintenance.decision import Decision, Seen, decide
+from maintenance.ports import Residue
 from maintenance.testing import fixed_jitter
 
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
 MS = timedelta(milliseconds=1)
+NOW = datetime(2026, 12, 1, tzinfo=UTC)
 BASE, CAP, SCAN = 100 * MS, 5_000 * MS, 1_000 * MS
 
 
@@ -59,3 +67,43 @@ def test_g08_the_wait_lies_between_half_and_full_backoff_and_below_the_scan(
     with fixed_jitter(u):
         delay = rearm.stalled_delay(stalls, base=base * MS, cap=cap * MS, scan=scan * MS)
     assert min(backoff / 2, scan * MS) <= delay <= min(backoff, scan * MS)
+
+
+def seen(**facts: Any) -> Seen:
+    """What finish knows of a pass that left autonomous work, with `facts` on top."""
+    known: dict[str, Any] = {
+        "now": NOW,
+        "slot": NOW + 50 * MS,
+        "dirty": 5,
+        "processed": 4,
+        "generation": 5,
+        "raced": False,
+        "residue": Residue(nonterminal=1, autonomous=True),
+        "settled": False,
+        "repaired": False,
+        "stalls": 0,
+        "pending": None,
+    }
+    return Seen(**(known | facts))
+
+
+@pytest.mark.parametrize("u", [0.0, 0.5, 0.999])
+@pytest.mark.parametrize("stalls", [0, 4, 40])
+def test_g01_after_progress_the_wait_is_exactly_one_base_and_the_stalls_are_forgotten(u: float, stalls: int) -> None:
+    with fixed_jitter(u):
+        decided = decide(seen(repaired=True, stalls=stalls), MaintenanceSettings())
+    assert decided == Decision(processed=4, slot=NOW + BASE, stalls=0)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("given", "check"),
+    [({"ALARM_BACKOFF_BASE_MS": 5_001}, "E010"), ({"ALARM_BACKOFF_BASE_MS": 2_002}, "E011")],
+    ids=["base-above-cap", "least-delay-above-scan"],
+)
+def test_g11_delays_that_contradict_each_other_stop_the_start(
+    settings: Settings, given: dict[str, int], check: str
+) -> None:
+    settings.MAINTENANCE = given
+    with pytest.raises(SystemExit, match=rf"wakeful_maintenance\.{check}"):
+        checks.refuse_errors()
