@@ -49,8 +49,7 @@ class Probe:
 def examine() -> list[Finding]:
     """Whether the broker takes messages, how many wait, who takes them, and whether it may lose them."""
     connection = current_app.connection_for_write()
-    # `as_uri` leaves the password out.
-    probe = Probe(uri=connection.as_uri(), transport=str(connection.transport_cls))
+    probe = Probe(uri=_shown(connection), transport=str(connection.transport_cls))
     _limit(connection, probe.transport)
     started = time.monotonic()
     ended = _within(BUDGET_SECONDS, lambda: _look(connection, probe))
@@ -58,7 +57,7 @@ def examine() -> list[Finding]:
     if not ended:
         return [_unreachable(probe, f"it did not answer within {BUDGET_SECONDS:.0f} s")]
     if probe.failure is not None:
-        return [_unreachable(probe, kind_of(probe.failure))]
+        return [_unreachable(probe, kind_of(_socket_error(probe.failure)))]
     reached = ok("broker.reach", f"The broker {probe.uri} answers ({probe.seconds:.2f} s).")
     return [reached, *(_told(queue) for queue in probe.queues), *probe.findings]
 
@@ -67,6 +66,22 @@ def _unreachable(probe: Probe, why: str) -> Finding:
     text = f"The broker {probe.uri} cannot be reached ({why}). Accepted work is kept and waits."
     hint = "Start it, or correct BROKER_URL. Meanwhile `manage.py maintenance sweep --inline` runs what is due."
     return error("broker.reach", text, hint)
+
+
+def _socket_error(failure: BaseException) -> BaseException:
+    """What the socket said, under what kombu and redis-py made of it: only that tells refused from silent."""
+    deeper: BaseException | None = failure
+    while deeper is not None:
+        if isinstance(deeper, OSError):
+            return deeper
+        deeper = deeper.__cause__ or deeper.__context__
+    return failure
+
+
+def _shown(connection: Connection) -> str:
+    """The address without its password; kombu shows one even where there is none."""
+    shown: str = connection.as_uri()
+    return shown if connection.password else shown.replace(":**@", "", 1)
 
 
 def _limit(connection: Connection, transport: str) -> None:

@@ -13,6 +13,9 @@ from maintenance.doctor.findings import Finding, error, info, ok, warning
 from maintenance.models import ThreadMaintenance, WorkerHeartbeat
 from maintenance.wording import counted, spoken
 
+STANDS_STILL = timedelta(seconds=60)
+"""Work that is late by more than this is not merely waiting its turn."""
+
 
 def examine() -> list[Finding]:
     """Lateness, hand-overs, workers, beat, quarantine."""
@@ -27,7 +30,7 @@ def _lateness(health: status.Health) -> Finding:
         f"Start workers on the queue {health.queue!r} or restart those that hang. "
         "`manage.py maintenance sweep --inline` runs what is due without them."
     )
-    return error("work.overdue", health.sentence(), hint)
+    return _late("work.overdue", health.sentence(), hint, by=health.oldest or timedelta())
 
 
 def _sweep(now: datetime) -> Finding:
@@ -42,7 +45,12 @@ def _sweep(now: datetime) -> Finding:
     due = counted(missed.count(), "due thread", "due threads")
     text = f"No sweep has handed over {due}, the oldest for {spoken(now - oldest)}."
     hint = "Sweeps run in every worker and by beat: start one of them, or run `manage.py maintenance sweep` from cron."
-    return error("sweep.age", text, hint)
+    return _late("sweep.age", text, hint, by=now - oldest)
+
+
+def _late(subject: str, text: str, hint: str, *, by: timedelta) -> Finding:
+    """A burst of work may be late for a moment; what is later than that stands still."""
+    return error(subject, text, hint) if by > STANDS_STILL else warning(subject, text, hint)
 
 
 def _workers(now: datetime, *, owing: bool) -> Finding:
@@ -73,7 +81,7 @@ def _beat(now: datetime) -> list[Finding]:
     if row.last_run_at is None:
         return [info("sweep.beat", "Beat has never sent a sweep; workers sweep by themselves.")]
     age = now - row.last_run_at
-    if age > timedelta(seconds=60) + get_settings().sweep_interval:
+    if age > STANDS_STILL + get_settings().sweep_interval:
         text = f"Beat sent its last sweep {spoken(age)} ago; workers sweep by themselves."
         return [info("sweep.beat", text, "Restart beat if you run it.")]
     return [ok("sweep.beat", f"Beat sent a sweep {spoken(age)} ago.")]

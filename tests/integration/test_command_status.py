@@ -13,7 +13,7 @@ from django.db import OperationalError
 from maintenance import status
 from maintenance.models import MutationLease, WorkerHeartbeat
 from tests.commands import maintenance
-from tests.factories import MS, live_lease, make_row, row_of
+from tests.factories import MS, live_lease, make_row
 
 if TYPE_CHECKING:
     from maintenance.clock import FrozenClock
