@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import structlog
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 
-from maintenance import clock, dispatch, failpoints, metrics
+from maintenance import clock, dispatch, failpoints, hotpath, metrics
 from maintenance.conf import get_settings
 from maintenance.models import ThreadMaintenance
 
@@ -79,7 +80,7 @@ def sweep(limit: int | None = None) -> int:
 
 def claim(batch: int) -> list[Claimed]:
     """Marks the slots to be handed over, earliest first, and returns them. Two sweeps never claim the same one."""
-    claimed = _claim_fused(batch) if connection.vendor == "postgresql" else _claim_plain(batch)
+    claimed = _claim_fused(batch) if hotpath.serves() else _claim_plain(batch)
     return sorted(claimed, key=lambda slot: slot.due_at)
 
 
@@ -107,7 +108,9 @@ def _claim_plain(batch: int) -> list[Claimed]:
         return []
     # Race closed: two sweeps over one row; the write transaction lets one in at a time and the second finds it marked.
     with transaction.atomic():
-        rows = [row for row in _candidates(now)[: batch * 2] if _wants_hint(row, now)][:batch]
+        locked = _candidates(now).select_for_update(skip_locked=True, no_key=True)
+        # All the way: any number of slots in their doubled grace may stand before one that wants its hint.
+        rows = list(islice((row for row in locked.iterator() if _wants_hint(row, now)), batch))
         for row in rows:
             row.hint_attempts = row.hint_attempts + 1 if row.hint_seq == row.alarm_seq else 1
             row.hint_seq, row.hint_at = row.alarm_seq, now
@@ -119,23 +122,30 @@ def _candidates(now: datetime) -> QuerySet[ThreadMaintenance]:
     settings = get_settings()
     never = ~Q(hint_seq=F("alarm_seq")) | Q(hint_seq__isnull=True)
     with_eta_but_overdue = Q(hint_at__lt=F("alarm_at"), alarm_at__lte=now - settings.sweep_interval)
-    stale = Q(alarm_at__lte=now - settings.sweep_grace, hint_at__lte=now - settings.sweep_grace)
+    stale = Q(alarm_at__lte=now - settings.sweep_grace) & _grace_is_over(now)
     return (
-        ThreadMaintenance.objects.select_for_update(skip_locked=True, no_key=True)
-        .filter(paused_at__isnull=True, quarantined_at__isnull=True, alarm_at__lte=now + settings.dispatch_horizon)
+        ThreadMaintenance.objects.filter(paused_at__isnull=True, quarantined_at__isnull=True)
+        .filter(alarm_at__lte=now + settings.dispatch_horizon)
         .filter(Q(lease_expires_at__isnull=True) | Q(lease_expires_at__lte=now))
         .filter(never | with_eta_but_overdue | stale)
         .order_by("alarm_at")
     )
 
 
-def _wants_hint(row: ThreadMaintenance, now: datetime) -> bool:
-    """The doubling grace, which differs from row to row."""
-    if row.hint_seq != row.alarm_seq or row.hint_at is None or row.alarm_at is None or row.hint_at < row.alarm_at:
-        return True
+def _grace_is_over(now: datetime) -> Q:
+    """The grace doubles with each hand-over, so it differs from row to row: one term for each length that it can have."""
     settings = get_settings()
-    factor: int = 2 ** min(max(row.hint_attempts - 1, 0), settings.sweep_grace_doublings)
-    return row.hint_at + settings.sweep_grace * factor <= now
+    last = settings.sweep_grace_doublings
+    terms = [
+        Q(hint_at__lte=now - settings.sweep_grace * 2**doubled) & _was_doubled(doubled, last=last)
+        for doubled in range(last + 1)
+    ]
+    return reduce(or_, terms)
+
+
+def _was_doubled(times: int, *, last: int) -> Q:
+    lowest, highest = Q(hint_attempts__gte=times + 1), Q(hint_attempts__lte=times + 1)
+    return (lowest if times else Q()) & (highest if times < last else Q())
 
 
 def _hint(slot: Claimed) -> dispatch.Hint:
