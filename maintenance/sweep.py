@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import structlog
@@ -108,9 +109,7 @@ def _claim_plain(batch: int) -> list[Claimed]:
         return []
     # Race closed: two sweeps over one row; the write transaction lets one in at a time and the second finds it marked.
     with transaction.atomic():
-        locked = _candidates(now).select_for_update(skip_locked=True, no_key=True)
-        # All the way: any number of slots in their doubled grace may stand before one that wants its hint.
-        rows = list(islice((row for row in locked.iterator() if _wants_hint(row, now)), batch))
+        rows = list(_candidates(now).select_for_update(skip_locked=True, no_key=True)[:batch])
         for row in rows:
             row.hint_attempts = row.hint_attempts + 1 if row.hint_seq == row.alarm_seq else 1
             row.hint_seq, row.hint_at = row.alarm_seq, now
@@ -133,14 +132,18 @@ def _candidates(now: datetime) -> QuerySet[ThreadMaintenance]:
 
 
 def _grace_is_over(now: datetime) -> Q:
-    """The grace doubles with each hand-over, so it differs from row to row: one term for each length that it can have."""
+    """The grace doubles with each hand-over, so it differs from row to row: one term for each length it can have.
+
+    In the database, because any number of slots in their grace may stand before one that wants its hint.
+    """
     settings = get_settings()
     last = settings.sweep_grace_doublings
-    terms = [
+    lengths = [
         Q(hint_at__lte=now - settings.sweep_grace * 2**doubled) & _was_doubled(doubled, last=last)
         for doubled in range(last + 1)
     ]
-    return reduce(or_, terms)
+    over: Q = reduce(or_, lengths)
+    return over
 
 
 def _was_doubled(times: int, *, last: int) -> Q:
