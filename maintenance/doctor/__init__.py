@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
 from django.db import DatabaseError, InterfaceError
 
 from maintenance.doctor import broker, configuration, database, work
 from maintenance.doctor.findings import Finding, Level, error
 from maintenance.errors import kind_of
+
+log = structlog.get_logger("wakeful.maintenance")
 
 __all__ = ["Finding", "Level", "examine"]
 
@@ -40,6 +43,7 @@ def _guarded(subject: str, look: Callable[[], list[Finding]]) -> list[Finding]:
     except (DatabaseError, InterfaceError) as problem:
         hint = "Look at the database's log; then run the doctor again."
         return [error(subject, f"The database refused the look ({kind_of(problem)}).", hint)]
-    except Exception as problem:  # noqa: BLE001 - one part that cannot be looked at must not hide the others
-        hint = "This is a fault of Wakeful or of a library: report it with what `--traceback` shows."
+    except Exception as problem:
+        log.exception("doctor.part_failed", part=subject)
+        hint = "This is a fault of Wakeful or of a library: report it with the traceback in the log."
         return [error(subject, f"This part could not be examined ({kind_of(problem)}).", hint)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from django.db.models import Q
 
-from maintenance import clock, passes, reaper, status, sweep
+from maintenance import clock, drain, passes, reaper, renewal, status, sweep, wave
 from maintenance.conf import get_settings
 from maintenance.delivery import Delivery, Outcome
 from maintenance.management.answers import Answer, Exit, unknown_thread
@@ -23,6 +25,8 @@ PAGE = 500
 DEFAULT_LIMIT = 1_000
 """Passes of one command without `--limit`: cron comes again, and a thread that never rests must not keep it."""
 
+TOLD_TO_STOP = "because it was told to"
+
 EXITS = {
     Outcome.RAN: Exit.OK,
     Outcome.UNKNOWN_THREAD: Exit.UNKNOWN_THREAD,
@@ -34,6 +38,18 @@ EXITS = {
     Outcome.SUPERSEDED: Exit.NOT_DUE,
 }
 """Every other outcome is a failure."""
+
+
+@contextmanager
+def in_this_process() -> Iterator[None]:
+    """Lets a SIGTERM end the running pass at its next safe boundary, and ends the helper threads afterwards."""
+    before = signal.signal(signal.SIGTERM, lambda *_: drain.request())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        renewal.stop()
+        wave.stop()
 
 
 def run_one(thread_id: str, *, force: bool) -> Answer:
@@ -54,21 +70,23 @@ def run_due(limit: int | None) -> Answer:
     most, ran, given_up = limit or DEFAULT_LIMIT, Ran(), set[str]()
     while len(ran) < most and (page := _due_page(given_up, most - len(ran))):
         for thread_id in page:
+            if drain.requested():
+                return _told(ran, what="due", left=TOLD_TO_STOP)
             result = _deliver(thread_id, force=False)
             ran.append((thread_id, result))
             if result.outcome is not Outcome.RAN:
                 given_up.add(thread_id)
-    return _told(ran, what="due", stopped_at=most if _due_page(given_up, 1) else None)
+    return _told(ran, what="due", left=f"at the limit of {most}" if _due_page(given_up, 1) else "")
 
 
 def run_dirty(limit: int | None, *, force: bool) -> Answer:
     """A pass of every dirty thread, whatever its deadline; of paused and quarantined ones only by force."""
     most, ran = limit or DEFAULT_LIMIT, Ran()
     for thread_id in _dirty_threads(held_too=force):
-        if len(ran) == most:
-            return _told(ran, what="dirty", stopped_at=most)
+        if len(ran) == most or drain.requested():
+            return _told(ran, what="dirty", left=TOLD_TO_STOP if drain.requested() else f"at the limit of {most}")
         ran.append((thread_id, _deliver(thread_id, force=True)))
-    return _told(ran, what="dirty", stopped_at=None)
+    return _told(ran, what="dirty", left="")
 
 
 def hand_over() -> Answer:
@@ -93,12 +111,12 @@ def hand_over() -> Answer:
     )
 
 
-def _told(ran: Ran, *, what: str, stopped_at: int | None) -> Answer:
+def _told(ran: Ran, *, what: str, left: str) -> Answer:
     failed = [(thread_id, result) for thread_id, result in ran if _is_failure(result)]
     lines = [f"{counted(len(ran), 'pass', 'passes')} of {what} threads, {len(failed)} failed."]
     lines += [_line(thread_id, result) for thread_id, result in failed]
-    if stopped_at is not None:
-        lines.append(f"Stopped at the limit of {stopped_at}; run the command again for the rest.")
+    if left:
+        lines.append(f"Stopped {left}; run the command again for the rest.")
     return Answer(
         code=Exit.FAILED if failed else Exit.OK,
         lines=lines,
@@ -106,7 +124,7 @@ def _told(ran: Ran, *, what: str, stopped_at: int | None) -> Answer:
             "passes": [_data(thread_id, result) for thread_id, result in ran],
             "count": len(ran),
             "failed": len(failed),
-            "stopped_at_limit": stopped_at is not None,
+            "stopped_early": bool(left),
         },
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -169,6 +171,21 @@ def test_ctrl_c_gives_the_thread_back_and_exits_130(stage: Stage) -> None:
     assert row_of().is_dirty
 
 
+def test_a_process_that_is_told_to_end_begins_no_further_pass(stage: Stage) -> None:
+    make_due("a", "b")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def ask_to_end(work: Work) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stage.runtime.on_head = ask_to_end
+    ran = maintenance("pass", "--due", as_json=True)
+
+    assert (ran.json["count"], ran.json["stopped_early"]) == (1, True)
+    assert ran_threads() == ["a"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 # --- What is due --------------------------------------------------------------------------------
 
 
@@ -178,7 +195,7 @@ def test_r12_due_with_a_limit_runs_the_earliest_and_leaves_the_others(stage: Sta
     ran = maintenance("pass", "--due", "--limit", 10, as_json=True)
 
     assert ran.code == 0
-    assert (ran.json["count"], ran.json["stopped_at_limit"]) == (10, True)
+    assert (ran.json["count"], ran.json["stopped_early"]) == (10, True)
     assert ran_threads() == [f"t{number:02}" for number in range(10)]
     untouched = ThreadMaintenance.objects.filter(processed=1, lease_epoch=0)
     assert sorted(untouched.values_list("pk", flat=True)) == ["t10", "t11", "t12"]
@@ -189,7 +206,7 @@ def test_due_without_anything_due_exits_0(stage: Stage) -> None:
 
     ran = maintenance("pass", "--due", as_json=True)
 
-    assert ran.json == {"exit_code": 0, "passes": [], "count": 0, "failed": 0, "stopped_at_limit": False}
+    assert ran.json == {"exit_code": 0, "passes": [], "count": 0, "failed": 0, "stopped_early": False}
 
 
 def test_due_leaves_what_cannot_begin_alone(stage: Stage, frozen: FrozenClock) -> None:

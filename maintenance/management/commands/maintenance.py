@@ -12,7 +12,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, InterfaceError
 
-from maintenance import renewal, wave
 from maintenance.errors import WakefulError, described
 from maintenance.management import operating, repairing, running, telling
 from maintenance.management.answers import Answer, Exit
@@ -92,23 +91,19 @@ def _stderr() -> Any:
 def _pass(options: dict[str, Any]) -> Answer:
     if options["force"] and options["due"]:
         raise CommandError("--force does not go with --due: what is due needs no force", returncode=Exit.USAGE)
-    try:
+    with running.in_this_process():
         if options["due"]:
             return running.run_due(options["limit"])
         if options["all_dirty"]:
             return running.run_dirty(options["limit"], force=options["force"])
         return running.run_one(options["thread"], force=options["force"])
-    finally:
-        _end_helper_threads()
 
 
 def _sweep(options: dict[str, Any]) -> Answer:
     if not options["inline"]:
         return running.hand_over()
-    try:
+    with running.in_this_process():
         return running.run_due(options["limit"])
-    finally:
-        _end_helper_threads()
 
 
 def _status(options: dict[str, Any]) -> Answer:
@@ -136,12 +131,6 @@ def _ensure(options: dict[str, Any]) -> Answer:
 def _operate(options: dict[str, Any]) -> Answer:
     actor = options["actor"] or operating.os_user()
     return operating.operate(options["verb"], options["threads"], actor=actor, reason=options["reason"])
-
-
-def _end_helper_threads() -> None:
-    """Ends the renewal and wave threads with their connections, before the process does it less politely."""
-    renewal.stop()
-    wave.stop()
 
 
 # --- How each verb is said ----------------------------------------------------------------------
