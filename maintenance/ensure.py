@@ -18,7 +18,7 @@ from maintenance.errors import (
     alarm_operation,
     described,
 )
-from maintenance.models import MutationLease, ThreadMaintenance
+from maintenance.models import MutationLease, ThreadMaintenance, WorkerHeartbeat
 from maintenance.ports import MessageDelivery, Projection, Publication
 from maintenance.rearm import earliest
 
@@ -93,8 +93,10 @@ def _was_ensured(thread_id: str) -> bool:
 
 
 def prune() -> int:
-    """Deletes the history of passes beyond its time."""
-    return history.prune(clock.now() - get_settings().pass_history)
+    """Deletes the history of passes beyond its time, and the heartbeats of workers that ended as long ago."""
+    before = clock.now() - get_settings().pass_history
+    WorkerHeartbeat.objects.filter(seen_at__lt=before).delete()
+    return history.prune(before)
 
 
 def _pending_threads(limit: int) -> list[str]:
