@@ -6,24 +6,21 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from celery import current_app
-from django.apps import apps
 from django.db import connection
 from django.utils import timezone
-from redis.exceptions import NoPermissionError
 
-from maintenance import beat, clock
-from maintenance.doctor import Finding, Level, broker, database, examine, redis, work
-from maintenance.models import ThreadMaintenance, WorkerHeartbeat
+from maintenance import clock
+from maintenance.doctor import Finding, Level, broker, database, examine
+from maintenance.models import WorkerHeartbeat
 from maintenance.testing import frozen_clock
 from tests.commands import maintenance
-from tests.factories import MS, live_lease, make_row
+from tests.factories import MS, make_row
 
 pytestmark = pytest.mark.django_db
 
@@ -43,15 +40,6 @@ def celery_conf(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the broker out of what is examined."""
     monkeypatch.setattr(broker, "examine", list)
-
-
-@pytest.fixture
-def silent_port() -> Iterator[int]:
-    """Return a port that accepts connections and never says a word."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(16)
-        yield listener.getsockname()[1]
 
 
 @pytest.fixture
@@ -242,252 +230,3 @@ def test_a_database_that_is_down_is_said_and_the_broker_is_looked_at_all_the_sam
     assert "[database.reach]" in ran.stdout
     assert "[broker.reach]" in ran.stdout
     assert "swordfish" not in ran.stdout + ran.stderr
-
-
-# --- Broker -------------------------------------------------------------------------------------
-
-
-@pytest.mark.broker
-def test_the_broker_in_use_answers_and_its_queues_are_counted() -> None:
-    findings = broker.examine()
-
-    assert found(findings, "broker.reach").level is Level.OK
-    for queue in ("maintenance", "maintenance.control"):
-        assert "0 messages" in found(findings, f"broker.queue.{queue}").text
-
-
-@pytest.mark.broker
-def test_d3_a_queue_that_nobody_takes_from_shows_its_messages(settings: Any, celery_app: Any) -> None:
-    queue = celery_app.amqp.queues["maintenance"]
-    with celery_app.connection_for_write() as link, link.Producer() as producer:
-        for _ in range(3):
-            producer.publish({}, exchange=queue.exchange, routing_key=queue.routing_key, declare=[queue])
-
-    finding = found(broker.examine(), "broker.queue.maintenance")
-
-    assert "holds 3 messages" in finding.text
-    if str(celery_app.connection_for_write().transport_cls) in {"amqp", "pyamqp"}:
-        assert finding.level is Level.WARNING
-        assert "no worker takes them" in finding.text
-
-
-@pytest.mark.broker
-def test_a_queue_that_does_not_exist_is_told_and_not_made(settings: Any, celery_app: Any) -> None:
-    settings.MAINTENANCE = {"QUEUE": "never.declared"}
-    transport = str(celery_app.connection_for_write().transport_cls)
-
-    for _ in range(2):  # the first look must not have made it
-        finding = found(broker.examine(), "broker.queue.never.declared")
-        assert ("does not exist" in finding.text) is (transport in {"amqp", "pyamqp"})
-
-
-@pytest.mark.parametrize("scheme", ["redis", "amqp"])
-def test_a_broker_that_refuses_is_said_at_once_and_without_its_password(
-    scheme: str, closed_port: int, celery_conf: Callable[..., None]
-) -> None:
-    celery_conf(broker_url=f"{scheme}://x:swordfish@127.0.0.1:{closed_port}//", broker_transport_options={})
-    started = time.monotonic()
-
-    (finding,) = broker.examine()
-
-    assert time.monotonic() - started < 4
-    assert (finding.id, finding.level) == ("broker.reach", Level.ERROR)
-    assert "ConnectionRefusedError" in finding.text
-    assert f"127.0.0.1:{closed_port}" in finding.text
-    assert "swordfish" not in finding.text + finding.hint
-
-
-@pytest.mark.parametrize("scheme", ["redis", "amqp"])
-def test_a_broker_that_is_silent_holds_the_doctor_for_its_budget_at_most(
-    scheme: str, silent_port: int, celery_conf: Callable[..., None]
-) -> None:
-    """Also in a project that forgot the timeouts (an error of its own, E021)."""
-    celery_conf(broker_url=f"{scheme}://x:y@127.0.0.1:{silent_port}//", broker_transport_options={})
-    started = time.monotonic()
-
-    (finding,) = broker.examine()
-
-    assert time.monotonic() - started < broker.BUDGET_SECONDS + 1
-    assert (finding.id, finding.level) == ("broker.reach", Level.ERROR)
-    assert "TimeoutError" in finding.text
-
-
-def test_a_transport_that_keeps_no_timeout_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    from threading import Event
-
-    never = Event()
-    monkeypatch.setattr(broker, "BUDGET_SECONDS", 0.05)
-    monkeypatch.setattr(broker, "_look", lambda *_: never.wait(30))
-
-    (finding,) = broker.examine()
-    never.set()
-
-    assert "did not answer within" in finding.text
-
-
-# --- Redis --------------------------------------------------------------------------------------
-
-
-class StubRedis:
-    """Answers `INFO` and `CONFIG GET`, or refuses them as a managed Redis does."""
-
-    def __init__(self, info: dict[str, Any] | None = None, config: dict[str, str] | None = None) -> None:
-        self._info, self._config = info, config
-
-    def info(self, section: str) -> dict[str, Any]:
-        if self._info is None:
-            raise NoPermissionError
-        return self._info
-
-    def config_get(self, name: str) -> dict[str, str]:
-        if self._config is None:
-            raise NoPermissionError
-        return {name: self._config[name]} if name in self._config else {}
-
-
-@pytest.mark.parametrize(
-    ("policy", "limit", "level", "words"),
-    [
-        ("noeviction", 0, Level.OK, "never evicts"),
-        ("allkeys-lru", 2_000_000, Level.WARNING, "when its memory is full"),
-        ("allkeys-random", 0, Level.WARNING, "as soon as a memory limit is set"),
-        ("volatile-lru", 2_000_000, Level.INFO, "only keys with an expiry"),
-    ],
-)
-def test_b2_an_eviction_policy_that_may_lose_queues_is_a_warning(
-    policy: str, limit: int, level: Level, words: str
-) -> None:
-    client: Any = StubRedis(info={"maxmemory_policy": policy, "maxmemory": limit}, config={})
-
-    finding = found(redis.examine(client), "redis.eviction")
-
-    assert finding.level is level
-    assert words in finding.text
-
-
-@pytest.mark.parametrize(
-    ("info", "config", "words"),
-    [
-        ({"aof_enabled": 1}, {"save": ""}, "keeps messages over a restart"),
-        ({"aof_enabled": 0}, {"save": "3600 1"}, "takes snapshots (save 3600 1)"),
-        ({"aof_enabled": 0}, {"save": ""}, "keeps nothing on disk"),
-        ({"aof_enabled": 0}, None, "does not tell whether"),
-    ],
-)
-def test_what_a_restart_of_redis_loses_is_told(info: dict[str, Any], config: dict[str, str] | None, words: str) -> None:
-    client: Any = StubRedis(info=info, config=config)
-
-    assert words in found(redis.examine(client), "redis.persistence").text
-
-
-def test_a_redis_that_refuses_to_tell_is_no_error() -> None:
-    client: Any = StubRedis()
-
-    assert [finding.level for finding in redis.examine(client)] == [Level.INFO, Level.INFO]
-
-
-@pytest.mark.broker
-def test_b2_a_real_redis_tells_its_policy(celery_app: Any) -> None:
-    transport = str(celery_app.connection_for_write().transport_cls)
-
-    told = {finding.id for finding in broker.examine()} & {"redis.eviction", "redis.persistence"}
-
-    assert told == ({"redis.eviction", "redis.persistence"} if transport == "redis" else set())
-
-
-# --- Work ---------------------------------------------------------------------------------------
-
-
-def test_d1_work_that_stands_still_is_an_error_with_count_age_and_queue() -> None:
-    make_alive()
-    make_late(hint_seq=1, hint_at=clock.now())
-
-    finding = found(work.examine(), "work.overdue")
-
-    assert finding.level is Level.ERROR
-    assert "1 thread is overdue, the oldest by 5 min" in finding.text
-    assert "not started: queue 'maintenance'" in finding.text
-    assert "sweep --inline" in finding.hint
-
-
-def test_work_that_is_late_for_a_moment_is_a_warning() -> None:
-    make_late(by=timedelta(seconds=10), hint_seq=1, hint_at=clock.now())
-
-    assert found(work.examine(), "work.overdue").level is Level.WARNING
-
-
-def test_due_work_that_no_sweep_has_handed_over_is_told_apart() -> None:
-    make_late("handed", hint_seq=1, hint_at=clock.now())
-    assert found(work.examine(), "sweep.age").level is Level.OK
-
-    make_late("never")
-    make_late("running", **live_lease())
-    finding = found(work.examine(), "sweep.age")
-
-    assert finding.level is Level.ERROR
-    assert "1 due thread" in finding.text
-
-
-def test_workers_are_counted_by_their_heartbeats() -> None:
-    make_alive("a:1")
-    make_alive("b:2", ago=timedelta(seconds=29))
-    make_alive("c:3", ago=timedelta(seconds=31))
-
-    finding = found(work.examine(), "workers.heartbeat")
-
-    assert finding.level is Level.OK
-    assert finding.text == "2 workers alive: a:1, b:2."
-
-
-def test_no_worker_is_a_warning_and_with_work_that_waits_an_error() -> None:
-    assert found(work.examine(), "workers.heartbeat").text == "No worker was ever seen."
-    assert found(work.examine(), "workers.heartbeat").level is Level.WARNING
-
-    make_alive(ago=timedelta(hours=2))
-    make_late()
-
-    finding = found(work.examine(), "workers.heartbeat")
-    assert finding.level is Level.ERROR
-    assert "last was seen 2 h ago" in finding.text
-
-
-def test_a_thread_in_quarantine_is_a_warning_that_names_one() -> None:
-    make_late("poison", quarantined_at=clock.now())
-
-    finding = found(work.examine(), "work.quarantine")
-
-    assert finding.level is Level.WARNING
-    assert "'poison'" in finding.text
-
-
-def test_beat_is_told_by_the_time_of_its_last_sweep() -> None:
-    from django_celery_beat.models import PeriodicTask
-
-    beat.make_rows()
-    row = PeriodicTask.objects.filter(name=beat.SWEEP)
-    row.update(last_run_at=None)
-    assert "never sent" in found(work.examine(), "sweep.beat").text
-
-    row.update(last_run_at=timezone.now() - timedelta(seconds=3))
-    assert found(work.examine(), "sweep.beat").level is Level.OK
-
-    row.update(last_run_at=timezone.now() - timedelta(minutes=10))
-    assert "10 min ago" in found(work.examine(), "sweep.beat").text
-
-    row.update(enabled=False)
-    assert "disabled" in found(work.examine(), "sweep.beat").text
-
-
-def test_without_beat_installed_beat_is_not_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apps, "is_installed", lambda _: False)
-
-    assert "sweep.beat" not in {finding.id for finding in work.examine()}
-
-
-def test_the_doctor_changes_nothing(no_broker: None) -> None:
-    make_late()
-    before = ThreadMaintenance.objects.values().get()
-
-    examine()
-
-    assert ThreadMaintenance.objects.values().get() == before
