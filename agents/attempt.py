@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,14 +12,15 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import DatabaseError, InterfaceError
 
-from agents import failpoints, ledger, log, metrics, records, settlement, transactions
+from agents import answers, failpoints, ledger, log, metrics, records, settlement, suspension, transactions
+from agents.answers import Question
 from agents.canonical import Json
 from agents.errors import StepError
 from agents.hotpath import Claimed
 from agents.journal import Journal
 from agents.log import Batch, Tail
 from agents.records import Failure, NewRecord, StepSettled
-from agents.states import Ending, Outcome
+from agents.states import Ending, Outcome, Wait
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed, WakefulError, described
 from maintenance.ports import Work
 
@@ -40,6 +41,10 @@ class Yielded(BaseException):
 
     A `BaseException`, so that a handler's own `except Exception` does not swallow it.
     """
+
+
+class Suspended(BaseException):
+    """The run waits for somebody else; its row says so and its attempt has ended. Nothing is left to do here."""
 
 
 class Halted(BaseException):
@@ -101,17 +106,76 @@ class Attempt:
 
         Raises `StepError` inside a transaction of the handler's own: rolled back with it, a record would be none.
         """
-        if transactions.is_open():
-            raise StepError(f"step {name!r} was used inside transaction.atomic(); leave the block first")
         payload = StepSettled(run=self.run, name=name, attempt=self.claimed.number, output=output)
         record = NewRecord(records.step_id(self.run, name), payload)
         failpoints.hit(failpoints.STEP_BEFORE, self.thread_id)
-        with self._stopping(), self._appending, self.work.fenced(progress=True):
-            tail = self._append(Batch(record.record_id, [record]))
+        with self.writing(f"step {name!r}") as append:
+            append(Batch(record.record_id, [record]))
             failpoints.hit(failpoints.STEP_APPENDED, self.thread_id)
-        self._tail = tail
         metrics.steps.labels("recorded").inc()
         failpoints.hit(failpoints.STEP_AFTER, self.thread_id)
+
+    @contextmanager
+    def writing(self, what: str, *, progress: bool = True) -> Iterator[Callable[[Batch], None]]:
+        """One fenced transaction of this attempt: gives the append to its log; rows may be changed beside it.
+
+        `progress`: what is written is real progress of the run. Raises `StepError` inside a transaction of the
+        handler's own: rolled back with it, a record would be none.
+        """
+        if transactions.is_open():
+            raise StepError(f"{what} was used inside transaction.atomic(); leave the block first")
+        tail = self._tail
+
+        def append(batch: Batch) -> None:
+            nonlocal tail
+            appended = log.append(self.thread_id, batch, tail=tail, producer=self._producer, at=self.now())
+            tail = appended.tail
+
+        with self._stopping(), self._appending:
+            with self.work.fenced(progress=progress):
+                yield append
+            self._tail = tail
+
+    def suspend(
+        self,
+        wait: Wait,
+        name: str,
+        *,
+        wake_at: datetime | None = None,
+        batch: Batch | None = None,
+        unless: Callable[[], bool] | None = None,
+        also: Callable[[], None] | None = None,
+    ) -> None:
+        """Ends this attempt and lets the submission wait, at no cost, for what `wait` and `name` say.
+
+        Returns, with only `batch` and `also` written, if `unless` (asked under the lock; by default whether the
+        answer is there) says that there is nothing to wait for. Otherwise raises `Suspended`.
+        """
+        question = Question(
+            submission_id=self.claimed.submission_id,
+            thread_id=self.thread_id,
+            wait=wait,
+            name=name,
+            wake_at=wake_at,
+        )
+        failpoints.hit(failpoints.SUSPEND_BEFORE, self.thread_id)
+        # Race closed: an answer that commits between the look for it and the suspension would wake nobody. The
+        # gate's lock is ours from the first statement, so it is either seen here or comes after and finds us waiting.
+        with self.writing(f"waiting for {wait.label} {name!r}", progress=batch is not None) as append:
+            if batch is not None:
+                append(batch)
+            if also is not None:
+                also()
+            waits = not (unless() if unless is not None else answers.is_there(question))
+            if waits:
+                suspension.put_to_sleep(self.claimed.submission_id, wait, name, wake_at)
+                ledger.end_attempt(self.claimed.submission_id, self.claimed.number, Ending.SUSPENDED)
+            failpoints.hit(failpoints.SUSPEND_WRITTEN, self.thread_id)
+        failpoints.hit(failpoints.SUSPEND_AFTER, self.thread_id)
+        if waits:
+            metrics.attempts.labels(Ending.SUSPENDED).inc()
+            self._stopped = Suspended()
+            raise self._stopped
 
     def settle(self, result: Result) -> None:
         """Commits the outcome: the record and the final row, together."""
@@ -154,7 +218,7 @@ class Attempt:
         """Remembers what stopped the attempt, and keeps a failure of the machinery from looking like the handler's."""
         try:
             yield
-        except (Yielded, Halted, *INTERRUPTIONS) as stopped:
+        except (Yielded, Suspended, Halted, *INTERRUPTIONS) as stopped:
             self._stopped = stopped
             raise
         except (RuntimeFailed, DatabaseError, InterfaceError) as error:

@@ -34,6 +34,14 @@ SETTLE_AFTER = "settle:after"
 END_BEFORE = "attempt:end:before"
 END_AFTER = "attempt:end:after"
 
+SUSPEND_BEFORE = "suspend:before"
+"""The run has to wait, nothing of that is written."""
+SUSPEND_WRITTEN = "suspend:written"
+"""Record and row say that it waits; nothing is committed."""
+SUSPEND_AFTER = "suspend:after"
+WAKE_BEFORE = "wake:before"
+WAKE_AFTER = "wake:after"
+
 REPAIR_BEFORE = "recovery:repair:before"
 REPAIR_WRITTEN = "recovery:repair:written"
 """The repair and its annotation are written, not committed."""
@@ -54,6 +62,11 @@ ALL = (
     SETTLE_AFTER,
     END_BEFORE,
     END_AFTER,
+    SUSPEND_BEFORE,
+    SUSPEND_WRITTEN,
+    SUSPEND_AFTER,
+    WAKE_BEFORE,
+    WAKE_AFTER,
     REPAIR_BEFORE,
     REPAIR_WRITTEN,
     REPAIR_AFTER,

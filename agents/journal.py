@@ -1,52 +1,52 @@
-"""The recorded steps of one run, as a resumed attempt reads them: names at once, outputs a page at a time."""
+"""The records of one run, as a resumed attempt reads them: ids at once, texts a page at a time."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from agents import canonical, records
 from agents.canonical import Json
 from agents.conf import get_settings
 from agents.models import LogRecord
-from agents.records import StepSettled
 
 
 class Journal:
-    """Steps of one run by name. A replay asks for them in the order of their records, so one page is kept.
+    """What a run has recorded, by record id. A replay asks in the order of the records, so one page is kept.
 
-    Memory: the names of all steps and the outputs of one page.
+    Memory: the ids of the run's records and the texts of one page.
     """
 
     def __init__(self, thread_id: str, run: str, first_sequence: int, *, empty: bool) -> None:
         self._thread_id, self._run, self._first = thread_id, run, first_sequence
         self._places: dict[str, int] | None = {} if empty else None
         self._page: dict[int, str] = {}
-        self._fresh: set[str] = set()
 
     def output(self, name: str) -> Json | None:
         """The recorded output of the step of that name."""
-        sequence = self._known().get(name)
-        return None if sequence is None else self._output_at(sequence)
+        payload = self.payload(records.step_id(self._run, name))
+        return None if payload is None else canonical.encode(payload["output"])
+
+    def payload(self, record_id: str) -> Any:
+        """The payload of a record of this run as plain JSON; `None` if it was not there when the attempt began."""
+        sequence = self._known().get(record_id)
+        return None if sequence is None else canonical.parse(self._text_at(sequence))["payload"]
 
     def _known(self) -> dict[str, int]:
-        """Where each step of the run is recorded; read from the log once."""
+        """Where each record of the run is; read from the log once."""
         if self._places is None:
             self._places = {}
             after = self._first
-            while page := self._names(after):
-                for sequence, record_id in page:
-                    name = records.step_name(self._run, record_id)
-                    if name is not None:
-                        self._places[name] = sequence
+            while page := self._ids(after):
+                self._places.update({one: at for at, one in page if records.run_of(one) == self._run})
                 after = page[-1][0]
         return self._places
 
-    def _names(self, after: int) -> list[tuple[int, str]]:
+    def _ids(self, after: int) -> list[tuple[int, str]]:
         rows = LogRecord.objects.filter(thread_id=self._thread_id, sequence__gt=after).order_by("sequence")
         return list(rows.values_list("sequence", "record_id")[: get_settings().max_log_page])
 
-    def _output_at(self, sequence: int) -> Json:
+    def _text_at(self, sequence: int) -> str:
         if sequence not in self._page:
-            rows = LogRecord.objects.filter(
-                thread_id=self._thread_id, sequence__gte=sequence, family=StepSettled.family
-            ).order_by("sequence")
+            rows = LogRecord.objects.filter(thread_id=self._thread_id, sequence__gte=sequence).order_by("sequence")
             self._page = dict(rows.values_list("sequence", "text")[: get_settings().log_page])
-        return canonical.encode(canonical.parse(self._page[sequence])["payload"]["output"])
+        return self._page[sequence]

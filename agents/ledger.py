@@ -10,10 +10,12 @@ from uuid import UUID
 
 from django.db.models import Count, F, Subquery
 
-from agents import hotpath, waits
+from agents import calls, hotpath, waits
+from agents.answers import Question
 from agents.hotpath import Claimed
 from agents.models import Attempt, Submission, Thread
-from agents.states import CLAIMABLE, Ending, Outcome, State, sources
+from agents.states import CLAIMABLE, Ending, Outcome, State, Wait, sources
+from agents.waits import Left
 from maintenance import clock, owner
 from maintenance.ports import RecoveryReport, Residue
 
@@ -37,7 +39,29 @@ class ThreadLedger:
         state, nonterminal = head
         if waits.is_claimable(state):
             return Residue(nonterminal=nonterminal, autonomous=True, claimable_head=True)
-        return waits.residue(rows.order_by("queue_sequence").values_list("id", "state"), reports)
+        return waits.residue(_left(thread_id), reports)
+
+
+_LEFT = ("id", "state", "abort_intent", "waits_for", "waits_on", "wake_at")
+
+
+def _left(thread_id: str) -> list[Left]:
+    """Every unsettled submission in queue order, with what it waits for."""
+    rows = Submission.objects.filter(thread_id=thread_id).exclude(state=State.SETTLED).order_by("queue_sequence")
+    values = list(rows.values_list(*_LEFT))
+    unknown = calls.standing([pk for pk, state, *_ in values if state == State.UNKNOWN])
+    return [
+        Left(
+            submission_id=str(pk),
+            state=State(state),
+            aborted=abort is not None,
+            unanswered_calls=unknown[pk].unanswered if pk in unknown else 0,
+            question=Question(submission_id=pk, thread_id=thread_id, wait=Wait(wait), name=name, wake_at=wake_at)
+            if wait
+            else None,
+        )
+        for pk, state, abort, wait, name, wake_at in values
+    ]
 
 
 def claim_head(thread_id: str, epoch: int) -> Claimed | None:
@@ -93,7 +117,7 @@ def settle(submission_id: UUID, outcome: Outcome, number: int, ending: Ending, *
         return hotpath.settle(submission_id, outcome, number, ending)
     now = clock.now()
     row = Submission.objects.filter(pk=submission_id, state__in=sources(transition))
-    if not row.update(state=State.SETTLED, outcome=outcome, settled_at=now):
+    if not row.update(state=State.SETTLED, outcome=outcome, settled_at=now, waits_for="", waits_on="", wake_at=None):
         return False
     end_attempt(submission_id, number, ending)
     return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from agents.conf import get_settings
 from agents.errors import AppendConflict, UnknownThread
 from agents.models import LogBatch, LogRecord, Thread
 from agents.models.thread import EMPTY_DIGEST
+from agents.moments import moment
 from agents.records import NewRecord, Payload
 from maintenance import owner
 
@@ -126,8 +127,8 @@ def append(thread_id: str, batch: Batch, *, tail: Tail, producer: Producer, at: 
 
 def seal(batch: Batch, tail: Tail, producer: Producer, at: datetime) -> Sealed:
     """Computes the stored texts and the chain digest; writes nothing."""
-    moment = _moment(at)
-    texts = [records.stamped(body, moment) for body in batch.bodies]
+    at_text = moment(at)
+    texts = [records.stamped(body, at_text) for body in batch.bodies]
     digest = chain(tail.digest, batch.batch_id, producer, texts)
     return Sealed(batch, producer, tail, Tail(tail.sequence + len(texts), digest), texts)
 
@@ -261,8 +262,3 @@ def _replayed(thread_id: str, batch: Batch) -> Appended:
         tail=tail_of(thread_id),
         replayed=True,
     )
-
-
-def _moment(at: datetime) -> str:
-    """UTC with milliseconds: the form in which times enter digests."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -107,6 +107,143 @@ class SubmissionSettled(Payload):
         return self
 
 
+class TimerSet(Payload):
+    """A run sleeps until a moment."""
+
+    family = "timer-set"
+    run: str
+    name: str
+    until: str
+    """UTC, ISO 8601 with milliseconds, as every moment in a record."""
+
+
+class RetryScheduled(Payload):
+    """A run could not go on now and may not be tried again before a moment."""
+
+    family = "retry-scheduled"
+    run: str
+    attempt: int
+    not_before: str
+    error_tag: str
+    message: str
+
+
+class EventAwaited(Payload):
+    """A run waits for something that the outside tells its thread."""
+
+    family = "event-awaited"
+    run: str
+    name: str
+    event: str
+    until: str | None = None
+
+
+class EventReceived(Payload):
+    """The event arrived, or its time was up (then there is no payload)."""
+
+    family = "event-received"
+    run: str
+    name: str
+    event: str
+    key: str | None = None
+    """The sender's idempotency key; absent when the time was up."""
+    content: Annotated[Json | None, PlainValidator(_as_json)] = None
+
+
+class ApprovalRequested(Payload):
+    """A run asks a person before it does something; bound to a digest of what would be done."""
+
+    family = "approval-requested"
+    run: str
+    name: str
+    tool: str
+    arguments: AnyJson
+    digest: str
+    expires_at: str | None = None
+
+
+class ApprovalDecided(Payload):
+    """What the person said, or that the time was up."""
+
+    family = "approval-decided"
+    run: str
+    name: str
+    decision: Literal["approved", "denied", "expired"]
+    resolver: str
+    reason: str
+
+
+class ToolCallPrepared(Payload):
+    """A call is about to run. From here on it may have had its effect."""
+
+    family = "tool-prepared"
+    run: str
+    turn: int
+    call: str
+    tries: int
+    tool: str
+    kind: Literal["ordinary", "idempotent", "reconciled"]
+    arguments: AnyJson
+    digest: str
+
+
+class ToolCallSettled(Payload):
+    """The result of a call, or its declared failure."""
+
+    family = "tool-settled"
+    run: str
+    turn: int
+    call: str
+    tries: int
+    tool: str
+    result: AnyJson
+    is_failure: bool
+    by: Literal["handler", "reconciler", "operator"]
+
+
+class ToolCallUnknown(Payload):
+    """Nobody can tell whether the call had its effect."""
+
+    family = "tool-unknown"
+    run: str
+    turn: int
+    call: str
+    tries: int
+    tool: str
+    reason: str
+
+
+class ToolCallResolved(Payload):
+    """Somebody could tell after all."""
+
+    family = "tool-resolved"
+    run: str
+    turn: int
+    call: str
+    tries: int
+    resolution: Literal["completed-with-result", "failed-with-error", "never-started", "safe-retry", "abort"]
+    author: str
+    reason: str
+
+
+class FollowupsTaken(Payload):
+    """At this point a run took these queued submissions along; their inputs precede it in the same batch."""
+
+    family = "followups-taken"
+    run: str
+    name: str
+    submissions: list[str]
+
+
+class AbortRequested(Payload):
+    """An accepted abort takes effect."""
+
+    family = "abort-requested"
+    submission: str
+    author: str
+    reason: str
+
+
 class RepairAnnotated(Payload):
     """Recovery changed something; for people who ask why."""
 
@@ -118,12 +255,43 @@ class RepairAnnotated(Payload):
 
 FAMILIES: dict[tuple[str, int], type[Payload]] = {
     (payload.family, payload.version): payload
-    for payload in (ThreadCreated, UserInput, StepSettled, SubmissionSettled, RepairAnnotated)
+    for payload in (
+        ThreadCreated,
+        UserInput,
+        StepSettled,
+        TimerSet,
+        RetryScheduled,
+        EventAwaited,
+        EventReceived,
+        ApprovalRequested,
+        ApprovalDecided,
+        ToolCallPrepared,
+        ToolCallSettled,
+        ToolCallUnknown,
+        ToolCallResolved,
+        FollowupsTaken,
+        AbortRequested,
+        SubmissionSettled,
+        RepairAnnotated,
+    )
 }
 """Every payload that this release can read, by family and version."""
 
-PROGRESS = frozenset({StepSettled.family, SubmissionSettled.family})
-"""Families whose records are real progress of a run, not a claim, a repair or an input."""
+PROGRESS = frozenset(
+    payload.family
+    for payload in (
+        StepSettled,
+        ToolCallSettled,
+        TimerSet,
+        EventAwaited,
+        EventReceived,
+        ApprovalRequested,
+        ApprovalDecided,
+        FollowupsTaken,
+        SubmissionSettled,
+    )
+)
+"""Families whose records are real progress of a run, not a claim, a repair, a try or an input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +347,29 @@ def step_id(run: str, name: str) -> str:
     return f"step:{run}:{name}"
 
 
+def of_run(kind: str, run: str, name: str) -> str:
+    """The id of a record that a run makes once under a name: `timer`, `event-awaited`, `approval-requested`, …"""
+    return f"{kind}:{run}:{name}"
+
+
+def call_id(kind: str, run: str, turn: int, tries: int, call: str) -> str:
+    """The id of a record of one try of a call: `tool-prepared`, `tool-settled`, `tool-unknown`, `tool-resolved`."""
+    return f"{kind}:{run}:{turn}:{tries}:{call}"
+
+
+def abort_id(submission: SubmissionId) -> str:
+    return f"abort:{submission}"
+
+
+def run_of(record_id: str) -> str:
+    """The run that a record belongs to, from its id (`kind:run:<submission>:…`); an id of another shape gives none."""
+    return ":".join(record_id.split(":", 3)[1:3])
+
+
 def step_name(run: str, record_id: str) -> str | None:
     """The name of the step that this record settles, if it is one of that run."""
     prefix = step_id(run, "")
     return record_id.removeprefix(prefix) if record_id.startswith(prefix) else None
-
-
-def run_of_step(record_id: str) -> str:
-    """The run of a step record, from its id."""
-    return ":".join(record_id.split(":", 3)[1:3])
 
 
 def settlement_id(submission: SubmissionId) -> str:

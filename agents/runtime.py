@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.db import DatabaseError, InterfaceError
 
 from agents import failpoints, ledger, log, records, registry
-from agents.attempt import Attempt, Halted, Yielded, logger
+from agents.attempt import Attempt, Halted, Suspended, Yielded, logger
 from agents.canonical import Json
 from agents.errors import BindingMissing, UnknownAgent
 from agents.hotpath import Claimed
@@ -93,6 +93,8 @@ def _run(attempt: Attempt, driver: Driver) -> int:
     try:
         result = driver.run(attempt)
         attempt.settle(result)
+    except Suspended:
+        return 0
     except Yielded:
         attempt.end(Ending.YIELDED)
         return 0

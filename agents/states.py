@@ -22,22 +22,15 @@ class State(models.TextChoices):
     READY = "ready", "ready"
     """Accepted, waiting for its turn in the queue of its thread. The pass that finds it at the head claims it."""
 
-    JOINING = "joining", "joining"
-    """Reserved by the running submission before it, to be folded into that run; its input is not in the log yet.
-    The host's attempt or recovery moves it on; it blocks the queue meanwhile."""
-
     JOINED = "joined", "joined"
     """Its input is part of the host's run; it settles with the host."""
-
-    RUNNING = "running", "running"
-    """Claimed, its input not yet in the log. A single transaction closes this window for handlers; whoever finds
-    a submission here claims it again."""
 
     INPUT_APPLIED = "input_applied", "input applied"
     """Its input is in the log: it runs, or its attempt was lost and the next one resumes from the last record."""
 
     SUSPENDED = "suspended", "suspended"
-    """Waits for an approval, an event or a child. Costs nothing; the transaction that brings the answer moves it on."""
+    """Waits for an approval, an event, a moment or a child. Costs nothing; the answer wakes the thread, and the pass
+    that sees it there moves the submission on."""
 
     UNKNOWN = "unknown", "unknown"
     """A call may or may not have had its effect. A person (or a reconciler) resolves it; the queue waits."""
@@ -47,6 +40,25 @@ class State(models.TextChoices):
 
     SETTLED = "settled", "settled"
     """Final: completed, failed or aborted, with exactly one settlement record in the log."""
+
+
+class Wait(models.TextChoices):
+    """What a suspended submission waits for. All cost nothing; those with a time end by themselves."""
+
+    APPROVAL = "approval", "approval"
+    """A person's decision; may expire."""
+
+    EVENT = "event", "event"
+    """Something that the outside tells the thread; may time out."""
+
+    TIMER = "timer", "timer"
+    """A moment: `ctx.sleep`."""
+
+    RETRY = "retry", "retry"
+    """A moment before which nothing may try again: a backoff, or what the other side asked for."""
+
+    CHILD = "child", "child"
+    """Submissions of other threads that this one delegated."""
 
 
 class Outcome(models.TextChoices):
@@ -119,10 +131,9 @@ TRANSITIONS: dict[str, Transition] = {
         _transition("admit", "", State.READY, Authority.GATE, "a submission is accepted"),
         _transition("admit_child", "", State.ADMITTED, Authority.GATE, "a parent's delegation is accepted"),
         _transition("establish", "admitted", State.READY, Authority.LEASE, "the child's lineage is recorded"),
-        _transition("claim", "ready", State.RUNNING, Authority.LEASE, "an attempt takes the head, input to follow"),
         _transition(
             "apply_input",
-            "ready running",
+            "ready",
             State.INPUT_APPLIED,
             Authority.LEASE,
             "an attempt takes the head and its input is in the log, in one commit",
@@ -130,25 +141,27 @@ TRANSITIONS: dict[str, Transition] = {
         _transition(
             "resume", "input_applied", State.INPUT_APPLIED, Authority.LEASE, "another attempt goes on where one stopped"
         ),
-        _transition("reserve_join", "ready", State.JOINING, Authority.LEASE, "the host takes a follower along"),
-        _transition("revert_join", "joining", State.READY, Authority.LEASE, "the follower stays on its own"),
-        _transition("join", "joining", State.JOINED, Authority.LEASE, "the follower's input is in the host's run"),
-        _transition("suspend", "running input_applied", State.SUSPENDED, Authority.LEASE, "the run has to wait"),
-        _transition("wake", "suspended", State.INPUT_APPLIED, Authority.GATE, "what it waited for is there"),
         _transition(
-            "mark_unknown", "running input_applied", State.UNKNOWN, Authority.LEASE, "a call's effect is uncertain"
+            "join",
+            "ready",
+            State.JOINED,
+            Authority.LEASE,
+            "a host takes the follower's input into its run, in one commit",
         ),
-        _transition("resolve", "unknown", State.INPUT_APPLIED, Authority.GATE, "every open call is resolved"),
+        _transition("suspend", "input_applied", State.SUSPENDED, Authority.LEASE, "the run has to wait"),
+        _transition("wake", "suspended", State.INPUT_APPLIED, Authority.LEASE, "what it waited for is there"),
+        _transition("mark_unknown", "input_applied", State.UNKNOWN, Authority.LEASE, "a call's effect is uncertain"),
+        _transition("resolve", "unknown", State.INPUT_APPLIED, Authority.LEASE, "every open call is resolved"),
         _transition(
             "reserve_settlement",
-            "running input_applied suspended unknown",
+            "input_applied suspended unknown",
             State.TERMINALIZING,
             Authority.LEASE,
             "the outcome is decided while children still close",
         ),
         _transition(
             "settle",
-            "running input_applied terminalizing",
+            "input_applied terminalizing",
             State.SETTLED,
             Authority.LEASE,
             "the settlement record is in the log, in the same commit",

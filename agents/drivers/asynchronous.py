@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from inspect import isawaitable
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from agents import canonical
+from agents import canonical, timers
 from agents.attempt import Attempt
-from agents.drivers.context import BaseContext, encode_output
+from agents.drivers.context import BaseContext, as_duration, encode_output
 
 LOOK = 0.25
 """Seconds between two looks whether a waiting handler must stop."""
@@ -41,6 +42,14 @@ class AsyncContext(BaseContext):
             recorded = encode_output(f"step {name!r}", output)
             await sync_to_async(self._attempt.record_step)(name, recorded)
         return canonical.parse(recorded)
+
+    async def sleep(self, duration: float | timedelta, *, name: str | None = None) -> None:
+        """As the `sleep` of a plain function: the attempt ends, and the handler is run again later."""
+        await sync_to_async(timers.sleep)(self._attempt, self._name_or_turn(name, "timer"), as_duration(duration))
+
+    async def sleep_until(self, moment: datetime, *, name: str | None = None) -> None:
+        """As the `sleep_until` of a plain function."""
+        await sync_to_async(timers.sleep_until)(self._attempt, self._name_or_turn(name, "timer"), moment)
 
 
 def call(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from inspect import isawaitable
 from typing import Any
 from uuid import UUID
 
 import structlog
 
-from agents import canonical
+from agents import canonical, timers
 from agents.attempt import Attempt
 from agents.canonical import Json, NotJson
 from agents.conf import get_settings
@@ -23,7 +24,8 @@ class BaseContext:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._used: set[str] = set()
+        self._used: set[tuple[str, str]] = set()
+        self._turns: dict[str, int] = {}
         self.log = structlog.get_logger("wakeful.handler").bind(
             thread=self.thread_id, submission=str(self.submission_id), attempt=self.attempt
         )
@@ -54,13 +56,19 @@ class BaseContext:
         """Whether this attempt was asked to stop: the next step does so by itself, a long loop may ask."""
         return self._attempt.work.should_yield()
 
-    def _take_name(self, name: str) -> None:
-        """A step is known by its name, so a run may use each name once."""
+    def _take_name(self, name: str, kind: str = "step") -> str:
+        """What a run records is known by kind and name, so a run may use each name once."""
         if not 0 < len(name) <= MAX_STEP_NAME or not name.isprintable():
-            raise StepError(f"a step's name is 1 to {MAX_STEP_NAME} printable characters")
-        if name in self._used:
-            raise StepError(f"step {name!r} was used twice in one run; each needs a name of its own")
-        self._used.add(name)
+            raise StepError(f"a {kind}'s name is 1 to {MAX_STEP_NAME} printable characters")
+        if (kind, name) in self._used:
+            raise StepError(f"{kind} {name!r} was used twice in one run; each needs a name of its own")
+        self._used.add((kind, name))
+        return name
+
+    def _name_or_turn(self, name: str | None, kind: str) -> str:
+        """The given name, or which use of this kind it is: a replay comes by in the same order."""
+        self._turns[kind] = self._turns.get(kind, 0) + 1
+        return self._take_name(name or str(self._turns[kind]), kind)
 
 
 class Context(BaseContext):
@@ -79,6 +87,28 @@ class Context(BaseContext):
             recorded = encode_output(f"step {name!r}", fn(*args, **kwargs))
             self._attempt.record_step(name, recorded)
         return canonical.parse(recorded)
+
+    def sleep(self, duration: float | timedelta, *, name: str | None = None) -> None:
+        """Rests for `duration` (seconds, or a `timedelta`) without a worker, counted from when it first came here.
+
+        The attempt ends; the handler is run again from its top when the time has come, and its steps are replayed.
+        """
+        timers.sleep(self._attempt, self._name_or_turn(name, "timer"), as_duration(duration))
+
+    def sleep_until(self, moment: datetime, *, name: str | None = None) -> None:
+        """As `sleep`, until a moment of the database's clock; one that has passed costs a record and no wait."""
+        timers.sleep_until(self._attempt, self._name_or_turn(name, "timer"), moment)
+
+
+def as_duration(duration: float | timedelta) -> timedelta:
+    """Seconds or a `timedelta` as a `timedelta`. Raises `StepError` for what is not a time to wait."""
+    try:
+        made = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
+    except (TypeError, ValueError, OverflowError):
+        raise StepError("a duration is a number of seconds or a timedelta") from None
+    if made < timedelta():
+        raise StepError("a duration cannot be negative")
+    return made
 
 
 def encode_output(what: str, value: Any) -> Json:

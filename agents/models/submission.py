@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from agents.models.thread import Thread
-from agents.states import Outcome, State
+from agents.states import Outcome, State, Wait
 
 
 class Submission(models.Model):
@@ -31,6 +31,29 @@ class Submission(models.Model):
     first_sequence = models.BigIntegerField(
         null=True, blank=True, help_text="Where its part of the log begins: the sequence of its input record."
     )
+    waits_for = models.CharField(
+        max_length=16,
+        choices=Wait.choices,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="What a suspended submission waits for.",
+    )
+    waits_on = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Which approval, event or timer that is."
+    )
+    wake_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the wait ends by itself: a timer, a retry, an expiry."
+    )
+    host = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="joined",
+        db_index=False,
+        help_text="The submission whose run this one joined.",
+    )
     created_at = models.DateTimeField()
     settled_at = models.DateTimeField(null=True, blank=True)
 
@@ -48,6 +71,14 @@ class Submission(models.Model):
             models.CheckConstraint(
                 condition=~Q(state=State.INPUT_APPLIED) | Q(first_sequence__isnull=False),
                 name="wakeful_submission_input",
+            ),
+            models.CheckConstraint(
+                condition=Q(state=State.SUSPENDED, waits_for__in=Wait.values)
+                | (~Q(state=State.SUSPENDED) & Q(waits_for="", wake_at__isnull=True)),
+                name="wakeful_submission_wait",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state=State.JOINED) | Q(host__isnull=False), name="wakeful_submission_host"
             ),
             models.CheckConstraint(
                 condition=Q(queue_sequence__gte=1, attempts__gte=0), name="wakeful_submission_counts"

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
-from agents import log, records
+from agents import answers, calls, log, records
+from agents.answers import Question
+from agents.calls import Calls
 from agents.conf import get_settings
 from agents.models import Attempt, LogRecord, Submission
-from agents.records import StepSettled, SubmissionSettled
+from agents.records import SubmissionSettled
 from agents.recovery.classify import Facts
-from agents.states import Ending, Outcome, State
+from agents.states import Ending, Outcome, State, Wait
 
-_ROW = ("id", "state", "attempts", "first_sequence")
+_ROW = (
+    "id",
+    "state",
+    "queue_sequence",
+    "attempts",
+    "first_sequence",
+    "waits_for",
+    "waits_on",
+    "wake_at",
+    "host__outcome",
+    "abort_intent",
+)
 
 
 def gather(thread_id: str) -> list[Facts]:
@@ -21,17 +35,47 @@ def gather(thread_id: str) -> list[Facts]:
 
     While all of them are queued and none was ever begun, the rows say everything and the log is not read.
     """
-    budget = get_settings().retry_budget
     rows = Submission.objects.filter(thread_id=thread_id).exclude(state=State.SETTLED).order_by("queue_sequence")
-    facts = [
-        Facts(submission_id=pk, state=State(state), attempts=attempts, first_sequence=first, budget=budget)
-        for pk, state, attempts, first in rows.values_list(*_ROW)
-    ]
+    facts = [_of_row(thread_id, *values) for values in rows.values_list(*_ROW)]
     begun = [known for known in facts if known.first_sequence is not None]
     if not begun:
         return facts
     seen = _read_log(thread_id, begun)
-    return [_with_evidence(thread_id, known, seen.get(known.submission_id)) for known in facts]
+    standing = calls.standing([known.submission_id for known in begun])
+    return [_with_evidence(thread_id, known, seen.get(known.submission_id), standing) for known in facts]
+
+
+def _of_row(  # noqa: PLR0913, PLR0917 - the columns of a row
+    thread_id: str,
+    pk: UUID,
+    state: str,
+    queue_sequence: int,
+    attempts: int,
+    first_sequence: int | None,
+    waits_for: str,
+    waits_on: str,
+    wake_at: datetime | None,
+    host_outcome: str | None,
+    abort_intent: UUID | None,
+) -> Facts:
+    wait = Wait(waits_for) if waits_for else None
+    question = None
+    if wait is not None:
+        question = Question(submission_id=pk, thread_id=thread_id, wait=wait, name=waits_on, wake_at=wake_at)
+    return Facts(
+        submission_id=pk,
+        state=State(state),
+        queue_sequence=queue_sequence,
+        attempts=attempts,
+        first_sequence=first_sequence,
+        host_outcome=Outcome(host_outcome) if host_outcome else None,
+        aborted=abort_intent is not None,
+        waits_for=wait,
+        waits_on=waits_on,
+        wake_at=wake_at,
+        answered=question is not None and answers.is_there(question),
+        budget=get_settings().retry_budget,
+    )
 
 
 @dataclass(slots=True)
@@ -51,7 +95,7 @@ def _read_log(thread_id: str, begun: Sequence[Facts]) -> dict[UUID, _Seen]:
     for sequence, record_id, family in _ids(thread_id, oldest):
         if family == SubmissionSettled.family and record_id in settlements:
             settlements[record_id].settled = True
-        elif family == StepSettled.family and (found := runs.get(records.run_of_step(record_id))):
+        elif family in records.PROGRESS and (found := runs.get(records.run_of(record_id))):
             found.last_progress = sequence
     return seen
 
@@ -67,12 +111,15 @@ def _ids(thread_id: str, first: int) -> Iterator[tuple[int, str, str]]:
         after = page[-1][0]
 
 
-def _with_evidence(thread_id: str, facts: Facts, seen: _Seen | None) -> Facts:
+def _with_evidence(thread_id: str, facts: Facts, seen: _Seen | None, standing: dict[UUID, Calls]) -> Facts:
     if seen is None:
         return facts
+    mine = standing.get(facts.submission_id, Calls())
     return replace(
         facts,
         recorded_outcome=_outcome(thread_id, facts.submission_id) if seen.settled else None,
+        open_calls=mine.open,
+        answered_calls=mine.unanswered == 0,
         last_progress=seen.last_progress,
         fruitless=_fruitless(facts, seen.last_progress),
     )

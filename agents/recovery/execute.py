@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import failpoints, log, metrics, records, settlement
+from agents import failpoints, log, metrics, records, settlement, suspension
 from agents.attempt import logger
 from agents.errors import AppendConflict, StateConflict
 from agents.log import Batch
@@ -55,6 +55,8 @@ def _carry_out(work: Work, facts: Facts, decision: Decision) -> str:
             return _finalize_from_history(work, facts)
         case Decision.SETTLE_EXHAUSTED:
             return _settle_exhausted(work, facts)
+        case Decision.RESUME_SUSPENDED:
+            return suspension.wake(work, facts)
         case Decision.NO_ACTION:
             return NONE
         case _:
