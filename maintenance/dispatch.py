@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, InterfaceError, transaction
 from django.utils import timezone
 
 from maintenance import failpoints, metrics
@@ -116,7 +116,7 @@ def forget(hint: Hint) -> None:
     """Unmarks a slot whose hint was not taken. Best effort: without it the sweep waits for its grace."""
     try:
         ThreadMaintenance.objects.filter(pk=hint.thread_id, hint_seq=hint.seq).update(hint_seq=None)
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
         log.warning("alarm.unmark_failed", thread=hint.thread_id, kind=kind_of(error))
 
 
