@@ -6,7 +6,7 @@ under the row lock, and if none is due the whole pass is that one transaction (s
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,13 +18,14 @@ from maintenance.errors import BEGIN_PASS, DurableAlarmError
 from maintenance.gate import mutation, prearmed_mutation
 from maintenance.models import PassRun
 from maintenance.testing import deliver, fixed_jitter
-from tests.concurrency import elsewhere
+from tests.concurrency import PATIENCE, elsewhere, running
 from tests.factories import MS, make_row, numbers, row_of, stored
 from tests.marks import maintenance_database
 from tests.stubs import fail
 
 if TYPE_CHECKING:
     from maintenance.clock import FrozenClock
+    from maintenance.ports import Work
     from maintenance.testing import Failpoints
     from tests.stubs import Stage
 
@@ -170,19 +171,31 @@ def test_without_a_sink_that_wants_it_a_mutation_after_begin_is_left_to_the_next
     assert numbers(frozen.at) == (6, 5, 0, 0)
 
 
-def test_d12_a_pre_armed_mutation_between_begin_and_prepare_certifies_nothing(
-    frozen: FrozenClock, stage: Stage, points: Failpoints
-) -> None:
-    def begin_charging(_: str) -> None:
-        body.enter_context(prearmed_mutation("t", "charge"))
+def test_d12_a_pre_armed_mutation_between_begin_and_prepare_certifies_nothing(stage: Stage, points: Failpoints) -> None:
+    """It ends before the pass does: what it did while the pass looked stays uncertified all the same."""
+    may_begin, in_body, may_end, ended = Event(), Event(), Event(), Event()
 
-    body = ExitStack()
+    def charge() -> None:
+        assert may_begin.wait(PATIENCE)
+        with prearmed_mutation("t", "charge"):
+            in_body.set()
+            assert may_end.wait(PATIENCE)
+        ended.set()
+
+    def let_it_begin(_: str) -> None:
+        may_begin.set()
+        assert in_body.wait(PATIENCE)
+
+    def let_it_end(_: Work) -> None:
+        may_end.set()
+        assert ended.wait(PATIENCE)
+
     stage.sink.inert, stage.sink.wants_generation = False, True
-    points.arm("maintenance:begin:after", begin_charging)
-    # It ends before the pass does: what it was doing while the pass looked stays uncertified all the same.
-    stage.runtime.on_head = lambda _: body.close()
+    points.arm("maintenance:begin:after", let_it_begin)
+    stage.runtime.on_head = let_it_end
     make_row(5, 4, 0, 0)
-    assert deliver("t").outcome is Outcome.RAN
+    with running(charge):
+        assert deliver("t").outcome is Outcome.RAN
     assert (points.pending, stage.sink.prepared) == ([], [])
     assert (row_of().dirty, row_of().processed) == (6, 4)
 

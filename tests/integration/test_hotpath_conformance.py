@@ -62,6 +62,7 @@ def states(now: datetime) -> dict[str, dict[str, Any]]:
         "caught up and ahead": caught_up(400, **handed_over()),
         "caught up with a timer": caught_up(0, timer_at=at(5000)),
         "a timer has come": caught_up(0, timer_at=at(-5)),
+        "due, and a timer has come": dirty(-10, timer_at=at(-5)),
         "due": dirty(-10),
         "due, the hand-over forgotten": dirty(-10, hint_seq=None),
         "due, another slot handed over": dirty(-10, hint_seq=6),

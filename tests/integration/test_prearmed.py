@@ -19,7 +19,7 @@ from maintenance.gate import mutation, prearmed_mutation
 from maintenance.models import MutationLease
 from maintenance.snapshot import snapshot
 from maintenance.testing import Crash, deliver
-from tests.concurrency import PATIENCE, running, someone_waits_for_a_lock, wait_until
+from tests.concurrency import PATIENCE, elsewhere, running, someone_waits_for_a_lock, wait_until
 from tests.factories import MS, make_row, numbers, row_of, stored
 from tests.marks import maintenance_database
 from tests.stubs import Broken, be_interrupted, fail
@@ -172,7 +172,7 @@ def test_c11_a_pass_beside_a_body_neither_prepares_nor_acknowledges(frozen: Froz
     make_row(3, 3)
     with prearmed_mutation("t", "charge"):
         frozen.at += 50 * MS
-        assert deliver("t").outcome is Outcome.RAN
+        assert elsewhere(lambda: deliver("t")).outcome is Outcome.RAN
         assert stage.sink.prepared == []
         assert (row_of().dirty, row_of().processed) == (4, 3)
 
@@ -255,6 +255,16 @@ def test_c26_a_body_that_outlived_its_lease_announces_another_generation_at_its_
         assert numbers(frozen.at) == (4, 4, 0, None)
     assert numbers(frozen.at) == (5, 4, 0, 0)
     assert REGISTRY.get_sample_value("wakeful_mutation_lease_lost_total") == lost + 1
+
+
+def test_a_lease_that_a_killed_mutator_left_counts_until_it_expires(frozen: FrozenClock, points: Failpoints) -> None:
+    points.crash_at("maintenance:dirty:after")
+    with pytest.raises(Crash), prearmed_mutation("t", "charge"):
+        pytest.fail("the body must not run")
+    frozen.at += (TTL_MS - 1) * MS
+    assert mutations_in_flight() == 1
+    frozen.at += 1 * MS
+    assert mutations_in_flight() == 0
 
 
 def test_c27_a_killed_mutator_costs_one_pass_a_scan_and_is_acknowledged_when_its_lease_has_expired(
