@@ -15,7 +15,7 @@ from maintenance import clock
 
 def sleep(attempt: Attempt, name: str, duration: timedelta) -> None:
     """Lets the run rest for `duration`, counted from the first time it comes here."""
-    sleep_until(attempt, name, attempt.now() + duration)
+    sleep_until(attempt, name, clock.now() + duration)
 
 
 def sleep_until(attempt: Attempt, name: str, until: datetime) -> None:

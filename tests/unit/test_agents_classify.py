@@ -34,7 +34,7 @@ def is_autonomous(row: Left, decision: str | None) -> bool:
     return residue([row], reports).autonomous
 
 
-SUSPENDED = {"state": State.SUSPENDED, "waits_for": Wait.APPROVAL}
+SUSPENDED: dict[str, Any] = {"state": State.SUSPENDED, "waits_for": Wait.APPROVAL}
 
 
 @pytest.mark.parametrize(
