@@ -11,6 +11,7 @@ from agents.api import Context, agent, settlement, submit
 from agents.models import Submission
 from agents.registry import unregister
 from maintenance.testing import deliver, run_due_passes
+from tests.agents_kit import agents_database
 from tests.factories import row_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from maintenance.clock import FrozenClock
     from maintenance.dispatch import Hint
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = agents_database
 
 
 @pytest.fixture
