@@ -61,6 +61,9 @@ task_time_limit = _maintenance.hard_limit.total_seconds()
 # --- Workers ------------------------------------------------------------------------------------
 
 worker_prefetch_multiplier = 1
+# Where the pool is not driven by the event loop (the filesystem broker), a killed child keeps its place for so
+# many seconds. A result that arrives later than that would only bring a second, refused delivery.
+worker_lost_wait = 1.0
 # Messages with an ETA are held in memory until it comes. The horizon bounds how far ahead they are
 # handed over, this bounds how many; at the limit a worker takes no new message, so it is generous.
 worker_eta_task_limit = 10_000

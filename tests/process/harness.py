@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from celery import Celery
+
 from tests.process.board import Board
 from tests.process.entry import Entry
 
@@ -38,6 +40,13 @@ def wait_until(holds: Callable[[], object], what: str, *, seconds: float = PATIE
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds:g} s")
         time.sleep(LOOK_SECONDS)
+
+
+def messages_in(app: Celery, queue: str = "maintenance") -> int:
+    """How many messages wait in the queue, taken by nobody."""
+    with app.connection_for_read() as broker:
+        declared: Any = app.amqp.queues[queue](broker.default_channel).queue_declare(passive=True)
+        return int(declared.message_count)
 
 
 class Nursery:
