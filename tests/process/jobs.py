@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar
 
-from django.db import models
+from django.db import models, transaction
 
-from maintenance import clock
+from maintenance import clock, dispatch
+from maintenance.errors import SET_ALARM
 from maintenance.gate import mutation
 from maintenance.ports import InertPublication, RecoveryReport, Residue, Work
 from maintenance.rearm import earliest
+from maintenance.rows import insert, lock
 from tests.process.entry import board
 
 UNTIL_DRAINED = "until-drained"
@@ -65,6 +67,24 @@ def submit(thread_id: str, *, wake: bool = True, not_before: datetime | None = N
     with mutation(thread_id, wake=wake):
         job_id: int = Job.objects.create(thread_id=thread_id, not_before=not_before).pk
     return job_id
+
+
+def accept_for(thread_id: str, at: datetime) -> None:
+    """Accepts one job of a new thread whose slot lies ahead, and hands the slot to the broker if it is near."""
+    # Race closed: a worker that takes the message before the row is there would find an unknown thread.
+    with transaction.atomic():
+        Job.objects.create(thread_id=thread_id)
+        insert(thread_id, dirty=1, delay=at - clock.now())
+        mark_and_hint(thread_id)
+
+
+def mark_and_hint(thread_id: str) -> None:
+    """Hands the slot over as every transaction does that moved it."""
+    locked = lock(thread_id, SET_ALARM)
+    assert locked is not None
+    hint = dispatch.mark(locked)
+    locked.save()
+    dispatch.after_commit(hint)
 
 
 class JobRuntime:

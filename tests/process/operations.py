@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from maintenance import clock, dispatch, ensure, passes, reaper, sweep
+from maintenance import dispatch, ensure, passes, reaper, sweep
 from maintenance.delivery import Delivery
 from maintenance.errors import DurableAlarmError
 from maintenance.gate import prearmed_mutation
@@ -118,11 +118,8 @@ def _accepted(thread_id: str, draw: random.Random) -> bool:
     return True
 
 
-def publish_twice(thread_id: str, seq: int) -> None:
-    """Sends the same message two times."""
-    for _ in range(2):
-        dispatch.publish(dispatch.Hint(thread_id=thread_id, seq=seq))
-
-
-def database_time() -> str:
-    return clock.now().isoformat()
+def publish_twice(threads: list[str], seq: int) -> None:
+    """Sends the same message two times for each thread."""
+    for thread_id in threads:
+        for _ in range(2):
+            assert dispatch.publish(dispatch.Hint(thread_id=thread_id, seq=seq))
