@@ -258,6 +258,22 @@ def test_due_runs_a_failing_thread_once_the_others_all_the_same_and_exits_1(stag
     assert "bad: failed" in ran.out
 
 
+def test_r12_due_keeps_to_its_limit_over_several_pages_and_failures(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maintenance.management.running.PAGE", 1)
+    make_due("bad", "b", "c", "d")
+
+    def fail_bad(work: Work) -> None:
+        if work.thread_id == "bad":
+            raise ValueError
+
+    stage.runtime.on_head = fail_bad
+
+    assert maintenance("pass", "--due", "--limit", 2, as_json=True).json["count"] == 2
+    assert ran_threads() == ["bad", "b"]
+
+
 def test_due_is_not_kept_by_a_thread_that_cannot_even_begin(stage: Stage) -> None:
     make_due("from the future", schema_version=2)
     make_due("good")
