@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import structlog
 from django.db import DatabaseError, InterfaceError
@@ -15,10 +16,12 @@ from django.db import DatabaseError, InterfaceError
 from agents import answers, failpoints, ledger, log, metrics, records, settlement, suspension, transactions
 from agents.answers import Question
 from agents.canonical import Json
+from agents.conf import get_settings
 from agents.errors import StepError
 from agents.hotpath import Claimed
 from agents.journal import Journal
 from agents.log import Batch, Tail
+from agents.models import AbortIntent
 from agents.records import Failure, NewRecord, StepSettled
 from agents.states import Ending, Outcome, Wait
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed, WakefulError, described
@@ -47,6 +50,10 @@ class Suspended(BaseException):
     """The run waits for somebody else; its row says so and its attempt has ended. Nothing is left to do here."""
 
 
+class Aborted(BaseException):
+    """An abort of this submission was accepted: the run ends here and is settled as aborted."""
+
+
 class Halted(BaseException):
     """The machinery under the attempt failed: it ends, and its submission stays owed."""
 
@@ -71,6 +78,8 @@ class Attempt:
         self._started = time.monotonic()
         self._appending = threading.RLock()
         self._stopped: BaseException | None = None
+        self._took = self._aborted = False
+        self._next_look = self._started + get_settings().abort_poll.total_seconds()
 
     @property
     def thread_id(self) -> str:
@@ -84,9 +93,15 @@ class Attempt:
         """A place where nothing is open: the attempt stops here if it has to, or was asked to."""
         self.raise_if_stopped()
         with self._stopping():
-            self.work.checkpoint()
+            self.look()
             if self.work.should_yield():
                 raise Yielded
+
+    def look(self) -> None:
+        """Raises if nothing more may be begun: past the deadline, taken over, aborted."""
+        self.work.checkpoint()
+        if self.aborted():
+            raise Aborted
 
     def raise_if_stopped(self) -> None:
         """Once stopped, an attempt stays stopped, even if the handler went on regardless."""
@@ -182,18 +197,21 @@ class Attempt:
         self.raise_if_stopped()
         self.work.checkpoint()
         failpoints.hit(failpoints.SETTLE_BEFORE, self.thread_id)
-        with self.work.fenced(progress=True):
-            self._append(
-                settlement.batch(
-                    self.claimed.submission_id,
-                    result.outcome,
+        with self.ending() as append:
+            settlement.conclude(
+                settlement.Conclusion(
+                    submission_id=self.claimed.submission_id,
+                    outcome=result.outcome,
                     run=self.run,
+                    number=self.claimed.number,
+                    ending=Ending.SETTLED,
                     result=result.result,
                     failure=result.failure,
-                )
+                    joined=self.joined(),
+                ),
+                append,
             )
             failpoints.hit(failpoints.SETTLE_APPENDED, self.thread_id)
-            settlement.finalize(self.claimed.submission_id, result.outcome, self.claimed.number, Ending.SETTLED)
         metrics.settlements.labels(result.outcome).inc()
         metrics.attempts.labels(Ending.SETTLED).inc()
         failpoints.hit(failpoints.SETTLE_AFTER, self.thread_id)
@@ -209,16 +227,37 @@ class Attempt:
             logger.warning("attempt.end_not_noted", thread=self.thread_id, ending=ending, error=described(error))
         failpoints.hit(failpoints.END_AFTER, self.thread_id)
 
-    def _append(self, batch: Batch) -> Tail:
-        appended = log.append(self.thread_id, batch, tail=self._tail, producer=self._producer, at=self.now())
-        return appended.tail
+    @contextmanager
+    def ending(self) -> Iterator[Callable[[Batch], None]]:
+        """The fenced transaction that settles: gives the append to the log. Nothing is recorded after it."""
+        with self._appending, self.work.fenced(progress=True):
+            yield self._append
+
+    def joined(self) -> Sequence[UUID]:
+        """What settles with this run; asked for only if the run ever took followers along."""
+        return ledger.joined_to(self.claimed.submission_id) if self._took or self.journal.knows("followups") else ()
+
+    def took_followers(self) -> None:
+        """Notes that others settle with this run from here on."""
+        self._took = True
+
+    def aborted(self) -> bool:
+        """Whether an abort was accepted; looked up at most once in `ABORT_POLL_MS`."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + get_settings().abort_poll.total_seconds()
+            self._aborted = AbortIntent.objects.filter(pk=self.claimed.submission_id).exists()
+        return self._aborted
+
+    def _append(self, batch: Batch) -> None:
+        log.append(self.thread_id, batch, tail=self._tail, producer=self._producer, at=self.now())
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
         """Remembers what stopped the attempt, and keeps a failure of the machinery from looking like the handler's."""
         try:
             yield
-        except (Yielded, Suspended, Halted, *INTERRUPTIONS) as stopped:
+        except (Yielded, Suspended, Aborted, Halted, *INTERRUPTIONS) as stopped:
             self._stopped = stopped
             raise
         except (RuntimeFailed, DatabaseError, InterfaceError) as error:

@@ -89,6 +89,10 @@ class StateConflict(RuntimeFailed):
     """A row was not in a state from which this transition may start; nothing was written."""
 
 
+class AbortRefused(WakefulError):
+    """There is nothing that this abort could end (see the message); nothing was written."""
+
+
 class AgentFailure(WakefulError):
     """Raised by a handler on purpose: the submission is settled as failed with exactly this text."""
 
@@ -105,6 +109,7 @@ class StepError(WakefulError):
 __all__ = [
     "MAX_FAILURE",
     "MAX_TAG",
+    "AbortRefused",
     "AdmissionConflict",
     "AdmissionLimitExceeded",
     "AdmissionUncertain",

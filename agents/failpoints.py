@@ -42,6 +42,19 @@ SUSPEND_AFTER = "suspend:after"
 WAKE_BEFORE = "wake:before"
 WAKE_AFTER = "wake:after"
 
+JOIN_BEFORE = "join:before"
+JOIN_WRITTEN = "join:after-canonical-append"
+"""Followers and their inputs are written, nothing is committed."""
+JOIN_AFTER = "join:after"
+
+ABORT_BEFORE = "abort:before"
+ABORT_WRITTEN = "abort:written"
+"""The intent is written, nothing is committed."""
+ABORT_AFTER = "abort:after-intent"
+ABORT_SETTLE_BEFORE = "abort:settle:before"
+ABORT_SETTLE_WRITTEN = "abort:settle:written"
+ABORT_SETTLE_AFTER = "abort:settle:after"
+
 REPAIR_BEFORE = "recovery:repair:before"
 REPAIR_WRITTEN = "recovery:repair:written"
 """The repair and its annotation are written, not committed."""
@@ -67,6 +80,15 @@ ALL = (
     SUSPEND_AFTER,
     WAKE_BEFORE,
     WAKE_AFTER,
+    JOIN_BEFORE,
+    JOIN_WRITTEN,
+    JOIN_AFTER,
+    ABORT_BEFORE,
+    ABORT_WRITTEN,
+    ABORT_AFTER,
+    ABORT_SETTLE_BEFORE,
+    ABORT_SETTLE_WRITTEN,
+    ABORT_SETTLE_AFTER,
     REPAIR_BEFORE,
     REPAIR_WRITTEN,
     REPAIR_AFTER,

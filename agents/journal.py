@@ -31,6 +31,10 @@ class Journal:
         sequence = self._known().get(record_id)
         return None if sequence is None else canonical.parse(self._text_at(sequence))["payload"]
 
+    def knows(self, kind: str) -> bool:
+        """Whether the run has a record of this kind from before this attempt."""
+        return self._places != {} and any(one.startswith(f"{kind}:") for one in self._known())
+
     def _known(self) -> dict[str, int]:
         """Where each record of the run is; read from the log once."""
         if self._places is None:

@@ -123,6 +123,12 @@ def settle(submission_id: UUID, outcome: Outcome, number: int, ending: Ending, *
     return True
 
 
+def joined_to(host: UUID) -> list[UUID]:
+    """The submissions that settle with this host, in queue order."""
+    rows = Submission.objects.filter(host_id=host, state=State.JOINED).order_by("queue_sequence")
+    return list(rows.values_list("pk", flat=True))
+
+
 def end_attempt(submission_id: UUID, number: int, ending: Ending) -> None:
     """Notes how an attempt ended that did not settle its submission."""
     attempt = Attempt.objects.filter(submission_id=submission_id, number=number, ending="")

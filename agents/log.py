@@ -22,7 +22,7 @@ from agents.models import LogBatch, LogRecord, Thread
 from agents.models.thread import EMPTY_DIGEST
 from agents.moments import moment
 from agents.records import NewRecord, Payload
-from maintenance import owner
+from maintenance import clock, owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,11 @@ def append(thread_id: str, batch: Batch, *, tail: Tail, producer: Producer, at: 
             first_sequence=tail.sequence + 1, last_sequence=sealed.after.sequence, tail=sealed.after, replayed=False
         )
     return _replayed(thread_id, batch)
+
+
+def append_at_tail(thread_id: str, batch: Batch, *, epoch: int) -> Appended:
+    """Appends under a pass's lease wherever the log ends now, for who does not keep track of its tail."""
+    return append(thread_id, batch, tail=tail_of(thread_id), producer=this_process(epoch), at=clock.now())
 
 
 def seal(batch: Batch, tail: Tail, producer: Producer, at: datetime) -> Sealed:

@@ -90,16 +90,18 @@ class SubmissionSettled(Payload):
     """Absent when its input never became part of a run."""
     result: Annotated[Json | None, PlainValidator(_as_json)] = None
     failure: Failure | None = None
+    host: str | None = None
+    """The submission with whose run it settled; its result is the host's, and not repeated."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> SubmissionSettled:
         expected = {
-            Outcome.COMPLETED: (True, False),
+            Outcome.COMPLETED: (self.host is None, False),
             Outcome.FAILED: (False, True),
             Outcome.ABORTED: (False, False),
         }[self.outcome]
         if (self.result is not None, self.failure is not None) != expected:
-            message = "completed carries a result, failed a failure, aborted neither"
+            message = "completed carries a result (the host's, if joined), failed a failure, aborted neither"
             raise ValueError(message)
         if self.outcome == Outcome.COMPLETED and self.run is None:
             message = "what never ran cannot have completed"

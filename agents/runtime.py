@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import failpoints, ledger, log, records, registry
-from agents.attempt import Attempt, Halted, Suspended, Yielded, logger
+from agents import aborts, failpoints, ledger, log, records, registry
+from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
 from agents.canonical import Json
 from agents.errors import BindingMissing, UnknownAgent
 from agents.hotpath import Claimed
@@ -95,6 +95,9 @@ def _run(attempt: Attempt, driver: Driver) -> int:
         attempt.settle(result)
     except Suspended:
         return 0
+    except Aborted:
+        aborts.settle_running(attempt)
+        return 1
     except Yielded:
         attempt.end(Ending.YIELDED)
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -55,6 +56,58 @@ def batch(
     )
     identity = records.settlement_id(submission_id)
     return Batch(f"submission-{identity}", [*with_records, NewRecord(identity, payload)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """The end of a submission and of everything that joined its run."""
+
+    submission_id: UUID
+    outcome: Outcome
+    run: str | None
+    number: int
+    """The attempt that it ends with."""
+    ending: Ending
+    transition: str = "settle"
+    result: Json | None = None
+    failure: Failure | None = None
+    joined: Sequence[UUID] = ()
+    """Settled in the same commit with the same outcome, in queue order."""
+
+
+def conclude(end: Conclusion, append: Callable[[Batch], None], *, with_records: tuple[NewRecord, ...] = ()) -> None:
+    """Writes records and final rows of a submission and of those that joined it, in the caller's fenced transaction.
+
+    Raises `StateConflict`, and the caller's transaction must be rolled back, if one of them cannot be settled.
+    """
+    append(_batch_of(end, with_records))
+    finalize(end.submission_id, end.outcome, end.number, end.ending, transition=end.transition)
+    for joined in end.joined:
+        finalize(joined, end.outcome, 0, end.ending, transition="settle_joined")
+
+
+def _batch_of(end: Conclusion, with_records: tuple[NewRecord, ...]) -> Batch:
+    own = batch(
+        end.submission_id,
+        end.outcome,
+        run=end.run,
+        result=end.result,
+        failure=end.failure,
+        with_records=with_records,
+    )
+    return Batch(own.batch_id, [*own.records, *(_of_joined(end, joined) for joined in end.joined)])
+
+
+def _of_joined(end: Conclusion, joined: UUID) -> NewRecord:
+    payload = SubmissionSettled(
+        submission=str(joined),
+        receipt=records.receipt_id(joined),
+        outcome=end.outcome,
+        run=end.run,
+        host=str(end.submission_id),
+        failure=end.failure,
+    )
+    return NewRecord(records.settlement_id(joined), payload)
 
 
 def failed(tag: str, message: str) -> Failure:

@@ -15,7 +15,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from agents import canonical, timers
+from agents import canonical, joining, timers
 from agents.attempt import Attempt
 from agents.drivers.context import BaseContext, as_duration, encode_output
 
@@ -43,6 +43,10 @@ class AsyncContext(BaseContext):
             await sync_to_async(self._attempt.record_step)(name, recorded)
         return canonical.parse(recorded)
 
+    async def followups(self, limit: int = joining.MAX_AT_ONCE) -> list[Any]:
+        """As the `followups` of a plain function."""
+        return await sync_to_async(joining.followups)(self._attempt, self._name_or_turn(None, "followups"), limit)
+
     async def sleep(self, duration: float | timedelta, *, name: str | None = None) -> None:
         """As the `sleep` of a plain function: the attempt ends, and the handler is run again later."""
         await sync_to_async(timers.sleep)(self._attempt, self._name_or_turn(name, "timer"), as_duration(duration))
@@ -62,7 +66,7 @@ async def _watched(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attem
     task = asyncio.ensure_future(handler(AsyncContext(attempt), value))
     while not (await asyncio.wait({task}, timeout=LOOK))[0]:
         try:
-            attempt.work.checkpoint()
+            await sync_to_async(attempt.look)()
         except BaseException:
             # The lease is given back only after the body has really stopped.
             task.cancel()

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from agents import canonical, timers
+from agents import canonical, joining, timers
 from agents.attempt import Attempt
 from agents.canonical import Json, NotJson
 from agents.conf import get_settings
@@ -87,6 +87,13 @@ class Context(BaseContext):
             recorded = encode_output(f"step {name!r}", fn(*args, **kwargs))
             self._attempt.record_step(name, recorded)
         return canonical.parse(recorded)
+
+    def followups(self, limit: int = joining.MAX_AT_ONCE) -> list[Any]:
+        """Takes along what was submitted to this thread meanwhile: the inputs of the queued submissions of this agent.
+
+        They join this run and settle with it, with its outcome. Costs one commit, also when nothing is queued.
+        """
+        return joining.followups(self._attempt, self._name_or_turn(None, "followups"), limit)
 
     def sleep(self, duration: float | timedelta, *, name: str | None = None) -> None:
         """Rests for `duration` (seconds, or a `timedelta`) without a worker, counted from when it first came here.

@@ -107,6 +107,8 @@ class ApprovalDecision(models.TextChoices):
     APPROVED = "approved", "approved"
     DENIED = "denied", "denied"
     EXPIRED = "expired", "expired"
+    WITHDRAWN = "withdrawn", "withdrawn"
+    """Nobody needs an answer any more: the submission was aborted."""
 
 
 class Approval(models.Model):

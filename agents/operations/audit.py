@@ -121,7 +121,7 @@ class LogAudit:
             return
         if again != line.text or (record.record_id, record.family) != (line.record_id, line.family):
             self._say("schema-round-trip", f"record {line.sequence} is not what it was written as")
-        if isinstance(content, UserInput) and content.kind == "user":
+        if isinstance(content, UserInput):
             self.inputs.append((content.submission, line.sequence))
         elif isinstance(content, SubmissionSettled):
             self.settlements.append((content.submission, content.outcome))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import failpoints, log, metrics, records, settlement, suspension
+from agents import aborts, failpoints, ledger, log, metrics, records, settlement, suspension
 from agents.attempt import logger
 from agents.errors import AppendConflict, StateConflict
 from agents.log import Batch
@@ -14,7 +14,6 @@ from agents.records import NewRecord, RepairAnnotated
 from agents.recovery.classify import Decision, Facts, classify
 from agents.recovery.evidence import gather
 from agents.states import Ending, Outcome
-from maintenance import clock
 from maintenance.errors import described
 from maintenance.ports import REPAIRED, RecoveryReport, Work
 
@@ -55,6 +54,8 @@ def _carry_out(work: Work, facts: Facts, decision: Decision) -> str:
             return _finalize_from_history(work, facts)
         case Decision.SETTLE_EXHAUSTED:
             return _settle_exhausted(work, facts)
+        case Decision.SETTLE_ABORTED:
+            return aborts.settle_idle(work, facts)
         case Decision.RESUME_SUSPENDED:
             return suspension.wake(work, facts)
         case Decision.NO_ACTION:
@@ -91,17 +92,19 @@ def _settle_exhausted(work: Work, facts: Facts) -> str:
     note = _annotation(work, facts, Decision.SETTLE_EXHAUSTED, failure.message)
     failpoints.hit(failpoints.REPAIR_BEFORE, work.thread_id)
     with work.fenced(progress=True):
-        _append(
-            work,
-            settlement.batch(
-                facts.submission_id,
-                Outcome.FAILED,
+        settlement.conclude(
+            settlement.Conclusion(
+                submission_id=facts.submission_id,
+                outcome=Outcome.FAILED,
                 run=records.run_id(facts.submission_id),
+                number=facts.attempts,
+                ending=Ending.LOST,
                 failure=failure,
-                with_records=(note,),
+                joined=ledger.joined_to(facts.submission_id),
             ),
+            lambda batch: _append(work, batch),
+            with_records=(note,),
         )
-        settlement.finalize(facts.submission_id, Outcome.FAILED, facts.attempts, Ending.LOST)
         failpoints.hit(failpoints.REPAIR_WRITTEN, work.thread_id)
     failpoints.hit(failpoints.REPAIR_AFTER, work.thread_id)
     return REPAIRED
@@ -113,10 +116,4 @@ def _annotation(work: Work, facts: Facts, decision: Decision, detail: str) -> Ne
 
 
 def _append(work: Work, batch: Batch) -> None:
-    log.append(
-        work.thread_id,
-        batch,
-        tail=log.tail_of(work.thread_id),
-        producer=log.this_process(work.epoch),
-        at=clock.now(),
-    )
+    log.append_at_tail(work.thread_id, batch, epoch=work.epoch)
