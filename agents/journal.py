@@ -39,15 +39,16 @@ class Journal:
         """Where each record of the run is; read from the log once."""
         if self._places is None:
             self._places = {}
-            after = self._first
-            while page := self._ids(after):
+            size = get_settings().max_log_page
+            page = self._ids(self._first, size)
+            while page:
                 self._places.update({one: at for at, one in page if records.run_of(one) == self._run})
-                after = page[-1][0]
+                page = self._ids(page[-1][0], size) if len(page) == size else []
         return self._places
 
-    def _ids(self, after: int) -> list[tuple[int, str]]:
+    def _ids(self, after: int, size: int) -> list[tuple[int, str]]:
         rows = LogRecord.objects.filter(thread_id=self._thread_id, sequence__gt=after).order_by("sequence")
-        return list(rows.values_list("sequence", "record_id")[: get_settings().max_log_page])
+        return list(rows.values_list("sequence", "record_id")[:size])
 
     def _text_at(self, sequence: int) -> str:
         if sequence not in self._page:

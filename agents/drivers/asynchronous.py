@@ -1,19 +1,22 @@
 """Coroutine handlers: run on an event loop of their own, in the thread of the pass.
 
-What touches the database goes through asgiref's thread for synchronous code, where Django's own async ORM calls
-go as well: one connection for both, kept between attempts.
+What touches the database goes to a helper thread, where Django's own async ORM calls go as well: one connection for
+both, kept between attempts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from inspect import isawaitable
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.db import connection
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.db import connection, connections
 
 from agents import canonical, joining, timers
 from agents.attempt import Attempt
@@ -58,11 +61,20 @@ class AsyncContext(BaseContext):
 
 def call(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:
     """Runs the handler to its end, or cancels it when its pass must stop."""
-    return asyncio.run(_watched(handler, attempt, value))
+    return asyncio.run(_with_own_thread(handler, attempt, value))
+
+
+async def _with_own_thread(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:
+    """The thread for synchronous code is ours, so that a pass may itself run inside somebody's `sync_to_async`."""
+    async with ThreadSensitiveContext(executor=_executor()):
+        await sync_to_async(connection.close_if_unusable_or_obsolete)()
+        try:
+            return await _watched(handler, attempt, value)
+        finally:
+            await _stop_what_is_left()
 
 
 async def _watched(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:
-    await sync_to_async(connection.close_if_unusable_or_obsolete)()
     task = asyncio.ensure_future(handler(AsyncContext(attempt), value))
     while not (await asyncio.wait({task}, timeout=LOOK))[0]:
         try:
@@ -75,3 +87,37 @@ async def _watched(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attem
     if task.cancelled():
         raise HandlerCancelled
     return task.result()
+
+
+async def _stop_what_is_left() -> None:
+    """Ends the tasks that the handler left behind: they are part of its body."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left)
+
+
+class _OfThisThread(threading.local):
+    """The executor of each thread that runs passes; a forked child makes its own."""
+
+    pid = 0
+    executor: ThreadPoolExecutor | None = None
+
+
+_own = _OfThisThread()
+
+
+def _executor() -> ThreadPoolExecutor:
+    if _own.executor is None or _own.pid != os.getpid():
+        _own.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wakeful-async")
+        _own.pid = os.getpid()
+    return _own.executor
+
+
+def stop() -> None:
+    """Ends the thread that this thread's coroutine handlers use, and its connection (for tests)."""
+    if _own.executor is not None and _own.pid == os.getpid():
+        _own.executor.submit(connections.close_all).result()
+        _own.executor.shutdown()
+    _own.executor = None

@@ -70,8 +70,11 @@ def lines(thread_id: str, last: int) -> Iterator[Line]:
     """The stored log up to a sequence, in order, read in pages."""
     after, size = 0, get_settings().max_log_page
     rows = LogRecord.objects.filter(thread_id=thread_id, sequence__lte=last).order_by("sequence")
-    while page := [Line(*row) for row in rows.filter(sequence__gt=after).values_list(*_COLUMNS)[:size]]:
+    while True:
+        page = [Line(*row) for row in rows.filter(sequence__gt=after).values_list(*_COLUMNS)[:size]]
         yield from page
+        if len(page) < size:
+            return
         after = page[-1].sequence
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.db import connections
 
 from agents import registry
+from agents.drivers import asynchronous
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -23,6 +24,13 @@ FORMS = ["fused", "plain"] if connections["default"].vendor == "postgresql" else
 @pytest.fixture(autouse=True)
 def _no_broker(sent: list[Hint]) -> None:
     """Hints are recorded, not sent."""
+
+
+@pytest.fixture(autouse=True)
+def _no_async_thread_left() -> Iterator[None]:
+    """The helper thread of coroutine handlers keeps a connection, which would outlive the test's database."""
+    yield
+    asynchronous.stop()
 
 
 @pytest.fixture(params=FORMS)
