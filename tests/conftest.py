@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from celery import Celery
+    from django.db.backends.utils import CursorWrapper
 
     from maintenance.clock import FrozenClock
     from maintenance.dispatch import Hint
@@ -57,11 +59,28 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None, run_folder: Path) -> None:
-    """Give SQLite a file: threads and processes must see one database, under its real locks."""
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, run_folder: Path
+) -> Iterator[None]:
+    """Give SQLite a file: threads and processes must see one database, under its real locks.
+
+    Give PostgreSQL time to create and drop the database: on a busy machine that takes longer than any statement may.
+    """
     connection = connections["default"]
-    if connection.vendor == "sqlite":
-        connection.settings_dict["TEST"]["NAME"] = str(run_folder / "test.sqlite3")
+    create = connection._nodb_cursor
+
+    @contextmanager
+    def without_a_time_limit() -> Iterator[CursorWrapper]:
+        with create() as cursor:
+            cursor.execute("SET statement_timeout = 0")
+            yield cursor
+
+    with pytest.MonkeyPatch.context() as patch:
+        if connection.vendor == "sqlite":
+            connection.settings_dict["TEST"]["NAME"] = str(run_folder / "test.sqlite3")
+        else:
+            patch.setattr(connection, "_nodb_cursor", without_a_time_limit)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
