@@ -160,6 +160,7 @@ class Attempt:
         batch: Batch | None = None,
         unless: Callable[[], bool] | None = None,
         also: Callable[[], None] | None = None,
+        ending: Ending = Ending.SUSPENDED,
     ) -> None:
         """Ends this attempt and lets the submission wait, at no cost, for what `wait` and `name` say.
 
@@ -173,10 +174,12 @@ class Attempt:
             name=name,
             wake_at=wake_at,
         )
+        # A new question is progress of the run; asking the same one again, or giving up for now, is not.
+        progress = batch is not None and ending is Ending.SUSPENDED
         failpoints.hit(failpoints.SUSPEND_BEFORE, self.thread_id)
         # Race closed: an answer that commits between the look for it and the suspension would wake nobody. The
         # gate's lock is ours from the first statement, so it is either seen here or comes after and finds us waiting.
-        with self.writing(f"waiting for {wait.label} {name!r}", progress=batch is not None) as append:
+        with self.writing(f"waiting for {wait.label} {name!r}", progress=progress) as append:
             if batch is not None:
                 append(batch)
             if also is not None:
@@ -184,11 +187,11 @@ class Attempt:
             waits = not (unless() if unless is not None else answers.is_there(question))
             if waits:
                 suspension.put_to_sleep(self.claimed.submission_id, wait, name, wake_at)
-                ledger.end_attempt(self.claimed.submission_id, self.claimed.number, Ending.SUSPENDED)
+                ledger.end_attempt(self.claimed.submission_id, self.claimed.number, ending)
             failpoints.hit(failpoints.SUSPEND_WRITTEN, self.thread_id)
         failpoints.hit(failpoints.SUSPEND_AFTER, self.thread_id)
         if waits:
-            metrics.attempts.labels(Ending.SUSPENDED).inc()
+            metrics.attempts.labels(ending).inc()
             self._stopped = Suspended()
             raise self._stopped
 

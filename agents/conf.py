@@ -23,7 +23,9 @@ class AgentsSettings:
     max_input_bytes: int = integer(1_048_576, low=1, high=2_000_000)
     """Size of one submission's input as canonical JSON."""
     max_step_result_bytes: int = integer(1_048_576, low=1, high=2_000_000)
-    """Size of one durable step's result as canonical JSON."""
+    """Size of the result of one durable step or tool call as canonical JSON."""
+    max_tool_calls: int = integer(1_000, low=1, high=1_000_000)
+    """Tool calls of one run, each further try counted; a restart refills nothing."""
 
     retry_budget: int = integer(10, low=1, high=1_000)
     """Attempts of one submission that may end without recorded progress."""

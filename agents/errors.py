@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from maintenance.errors import OwnershipLost, RuntimeFailed, WakefulError, bounded
 
@@ -93,6 +94,38 @@ class AbortRefused(WakefulError):
     """There is nothing that this abort could end (see the message); nothing was written."""
 
 
+class UnknownApproval(WakefulError):
+    """There is no such approval."""
+
+
+class ApprovalConflict(WakefulError):
+    """The approval is decided otherwise, has expired, or is about something else; nothing was written."""
+
+
+class ApprovalDenied(WakefulError):
+    """A person said no, or nobody said yes in time; the call was not made. A handler may catch it."""
+
+
+class EventConflict(WakefulError):
+    """The event's key stands for another payload; nothing was written."""
+
+
+class EventTimedOut(WakefulError):
+    """The event that a handler waited for did not arrive in time. A handler may catch it."""
+
+
+class RetryLater(WakefulError):
+    """Raised by a handler that cannot go on now: it is tried again, not before `after` (seconds, or a `timedelta`).
+
+    Counts against the retry budget of the submission; each recorded progress refills it.
+    """
+
+    def __init__(self, message: str, *, after: float | timedelta | None = None, tag: str = "RetryLater") -> None:
+        self.after = after if after is None or isinstance(after, timedelta) else timedelta(seconds=after)
+        self.tag = bounded(tag, MAX_TAG) or "RetryLater"
+        super().__init__(message)
+
+
 class AgentFailure(WakefulError):
     """Raised by a handler on purpose: the submission is settled as failed with exactly this text."""
 
@@ -106,6 +139,57 @@ class StepError(WakefulError):
     """A durable step was used in a way that cannot be recorded (see the message)."""
 
 
+class UnknownTool(WakefulError):
+    """No tool of that name is declared in this process; nothing was written."""
+
+    def __init__(self, name: str, suggestions: Sequence[str] = ()) -> None:
+        self.name = name
+        self.suggestions = tuple(suggestions)
+        hint = f"; did you mean {' or '.join(repr(other) for other in suggestions)}?" if suggestions else ""
+        super().__init__(f"no tool named {bounded(name, 200)!r} is declared{hint}")
+
+
+class DuplicateTool(WakefulError):
+    """Two tools were declared under one name."""
+
+
+class CallRefused(WakefulError):
+    """A tool call cannot be made or recorded like that (see the message); nothing was written, nothing ran."""
+
+
+class BudgetExhausted(WakefulError):
+    """The run has used up what it may do; nothing was written, nothing ran."""
+
+
+class ToolFailure(WakefulError):
+    """Raised by a tool on purpose: the call ended, and this text is recorded as its failure."""
+
+    def __init__(self, message: str, *, tag: str = "ToolFailure") -> None:
+        self.tag = bounded(tag, MAX_TAG) or "ToolFailure"
+        super().__init__(message)
+        self.message = bounded(message, MAX_FAILURE)
+
+
+class OutcomeUnknown(WakefulError):
+    """Raised by a tool that cannot tell whether it had its effect: its request was sent, no answer came."""
+
+
+class ToolFailed(WakefulError):
+    """A tool call failed; raised to the handler when it happened and again at every replay, from the record."""
+
+    def __init__(self, *, tool: str, call: str, tag: str, reason: str) -> None:
+        self.tool, self.call, self.tag, self.reason = tool, call, tag, reason
+        super().__init__(f"call {call!r} of tool {tool!r} failed: {reason}")
+
+
+class CallNotUnknown(WakefulError):
+    """There is no such unknown call, so nothing is to be resolved; nothing was written."""
+
+
+class UnknownResolutionConflict(WakefulError):
+    """The call has been resolved otherwise; that resolution stands, nothing was written."""
+
+
 __all__ = [
     "MAX_FAILURE",
     "MAX_TAG",
@@ -116,15 +200,30 @@ __all__ = [
     "AgentFailure",
     "AgentInputError",
     "AppendConflict",
+    "ApprovalConflict",
+    "ApprovalDenied",
     "BindingMissing",
+    "BudgetExhausted",
+    "CallNotUnknown",
+    "CallRefused",
     "DuplicateAgent",
+    "DuplicateTool",
+    "EventConflict",
+    "EventTimedOut",
     "NotSettledInTime",
+    "OutcomeUnknown",
     "OwnershipLost",
+    "RetryLater",
     "RuntimeFailed",
     "StateConflict",
     "StepError",
+    "ToolFailed",
+    "ToolFailure",
     "UnknownAgent",
+    "UnknownApproval",
+    "UnknownResolutionConflict",
     "UnknownSubmission",
     "UnknownThread",
+    "UnknownTool",
     "WakefulError",
 ]

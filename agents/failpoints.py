@@ -25,6 +25,35 @@ STEP_APPENDED = "step:appended"
 """Its record is written, not committed."""
 STEP_AFTER = "step:after-step-append"
 
+TOOL_BEFORE = "tools:before-prepare"
+"""The handler wants to call a tool, nothing of that is written."""
+TOOL_PREPARING = "tools:prepared"
+"""Row and record of the call are written, not committed."""
+TOOL_PREPARED = "tools:after-prepared-append"
+"""Committed; the tool has not begun."""
+TOOL_RAN = "tools:ran"
+"""The tool has ended, nothing of that is recorded."""
+TOOL_SETTLING = "tools:settled"
+"""Its result is written, not committed."""
+TOOL_SETTLED = "tools:after-results-append"
+
+UNKNOWN_BEFORE = "unknown:mark:before"
+UNKNOWN_WRITTEN = "unknown:mark:written"
+"""Calls and submission are marked as unknown; nothing is committed."""
+UNKNOWN_AFTER = "unknown:mark:after"
+RECONCILE_BEFORE = "reconcile:before"
+"""A reconciler has answered, nothing of that is written."""
+RECONCILE_WRITTEN = "reconcile:written"
+RECONCILE_AFTER = "reconcile:after"
+RESOLVE_BEFORE = "resolve:before"
+RESOLVE_WRITTEN = "resolve:written"
+"""A person's answer is written (with the abort intent, if it is one), not committed."""
+RESOLVE_AFTER = "resolve:after-intent"
+APPLY_BEFORE = "resolutions:apply:before"
+APPLY_WRITTEN = "resolutions:apply:written"
+"""Every answer is applied and the submission can go on; nothing is committed."""
+APPLY_AFTER = "resolutions:apply:after"
+
 SETTLE_BEFORE = "settle:before"
 """The handler has ended, its outcome is not recorded."""
 SETTLE_APPENDED = "settle:after-canonical-append"
@@ -41,6 +70,18 @@ SUSPEND_WRITTEN = "suspend:written"
 SUSPEND_AFTER = "suspend:after"
 WAKE_BEFORE = "wake:before"
 WAKE_AFTER = "wake:after"
+
+DECIDE_BEFORE = "approval:decide:before"
+DECIDE_WRITTEN = "approval:decide:written"
+"""The decision is written, nothing is committed."""
+DECIDE_AFTER = "approval:decide:after"
+EVENT_BEFORE = "event:before"
+EVENT_WRITTEN = "event:written"
+EVENT_AFTER = "event:after"
+ANSWER_BEFORE = "answer:before"
+"""What the run waited for is there, and not yet a record of the run."""
+ANSWER_WRITTEN = "answer:written"
+ANSWER_AFTER = "answer:after"
 
 JOIN_BEFORE = "join:before"
 JOIN_WRITTEN = "join:after-canonical-append"
@@ -70,6 +111,24 @@ ALL = (
     STEP_BEFORE,
     STEP_APPENDED,
     STEP_AFTER,
+    TOOL_BEFORE,
+    TOOL_PREPARING,
+    TOOL_PREPARED,
+    TOOL_RAN,
+    TOOL_SETTLING,
+    TOOL_SETTLED,
+    UNKNOWN_BEFORE,
+    UNKNOWN_WRITTEN,
+    UNKNOWN_AFTER,
+    RECONCILE_BEFORE,
+    RECONCILE_WRITTEN,
+    RECONCILE_AFTER,
+    RESOLVE_BEFORE,
+    RESOLVE_WRITTEN,
+    RESOLVE_AFTER,
+    APPLY_BEFORE,
+    APPLY_WRITTEN,
+    APPLY_AFTER,
     SETTLE_BEFORE,
     SETTLE_APPENDED,
     SETTLE_AFTER,
@@ -80,6 +139,15 @@ ALL = (
     SUSPEND_AFTER,
     WAKE_BEFORE,
     WAKE_AFTER,
+    DECIDE_BEFORE,
+    DECIDE_WRITTEN,
+    DECIDE_AFTER,
+    EVENT_BEFORE,
+    EVENT_WRITTEN,
+    EVENT_AFTER,
+    ANSWER_BEFORE,
+    ANSWER_WRITTEN,
+    ANSWER_AFTER,
     JOIN_BEFORE,
     JOIN_WRITTEN,
     JOIN_AFTER,

@@ -10,4 +10,5 @@ submissions = Counter(
 attempts = Counter("wakeful_attempts_total", "Attempts that ended, by how.", ["ending"])
 settlements = Counter("wakeful_settlements_total", "Settlements recorded by this process, by outcome.", ["outcome"])
 steps = Counter("wakeful_steps_total", "Durable steps: recorded, or replayed from the log.", ["kind"])
+tool_calls = Counter("wakeful_tool_calls_total", "Tool calls: settled, failed, unknown, or replayed.", ["kind"])
 repairs = Counter("wakeful_repairs_total", "Repairs that recovery made, by decision.", ["decision"])

@@ -170,7 +170,7 @@ class ApprovalDecided(Payload):
     family = "approval-decided"
     run: str
     name: str
-    decision: Literal["approved", "denied", "expired"]
+    decision: Literal["approved", "denied", "expired", "withdrawn"]
     resolver: str
     reason: str
 

@@ -39,17 +39,19 @@ def agent(
     *,
     input: Any = None,  # noqa: A002 - the words of the door
     output: Any = None,
+    retry: tuple[type[Exception], ...] = (),
 ) -> Callable[[Handler], Handler]:
     """Declares a function `(ctx, input) -> output` as the agent `name`; the function itself is returned unchanged.
 
-    `input` and `output` are types that pydantic can validate; without them the handler deals in plain JSON. Raises
-    `DuplicateAgent` if the name is taken.
+    `input` and `output` are types that pydantic can validate; without them the handler deals in plain JSON. Errors of
+    the types in `retry` are tried again with backoff, within the retry budget; all others settle the submission as
+    failed. Raises `DuplicateAgent` if the name is taken.
     """
 
     def declare(handler: Handler) -> Handler:
         from agents.drivers.handler import HandlerDriver  # noqa: PLC0415 - it imports models
 
-        register(name, HandlerDriver(handler, input_type=input, output_type=output))
+        register(name, HandlerDriver(handler, input_type=input, output_type=output, retry=retry))
         return handler
 
     return declare

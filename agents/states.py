@@ -83,6 +83,9 @@ class Ending(models.TextChoices):
     SUSPENDED = "suspended", "suspended"
     """It left the submission waiting for somebody else."""
 
+    RETRIED = "retried", "retried"
+    """It could not go on and left the submission waiting for another try."""
+
     YIELDED = "yielded", "yielded"
     """It was asked to stop (its time was up, or the worker was) and did so at a safe boundary."""
 

@@ -18,9 +18,10 @@ from typing import Any
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connection, connections
 
-from agents import canonical, joining, timers
+from agents import approvals, canonical, events, joining, timers
+from agents.approvals import Decision
 from agents.attempt import Attempt
-from agents.drivers.context import BaseContext, as_duration, encode_output
+from agents.drivers.context import BaseContext, as_duration, encode_output, optional_duration
 
 LOOK = 0.25
 """Seconds between two looks whether a waiting handler must stop."""
@@ -49,6 +50,25 @@ class AsyncContext(BaseContext):
     async def followups(self, limit: int = joining.MAX_AT_ONCE) -> list[Any]:
         """As the `followups` of a plain function."""
         return await sync_to_async(joining.followups)(self._attempt, self._name_or_turn(None, "followups"), limit)
+
+    async def approval(
+        self, name: str, tool: str, arguments: Any = None, *, expires_in: float | timedelta | None = None
+    ) -> Decision:
+        """As the `approval` of a plain function."""
+        self._take_name(name, "approval")
+        duration = optional_duration(expires_in)
+        return await sync_to_async(approvals.ask)(self._attempt, name, tool, arguments, duration)
+
+    async def wait_event(
+        self,
+        event: str,
+        *,
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109 - a durable time, not one of the loop
+        name: str | None = None,
+    ) -> Any:
+        """As the `wait_event` of a plain function."""
+        turn = self._name_or_turn(name, "event")
+        return await sync_to_async(events.wait)(self._attempt, turn, event, optional_duration(timeout))
 
     async def sleep(self, duration: float | timedelta, *, name: str | None = None) -> None:
         """As the `sleep` of a plain function: the attempt ends, and the handler is run again later."""

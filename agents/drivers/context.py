@@ -10,7 +10,8 @@ from uuid import UUID
 
 import structlog
 
-from agents import canonical, joining, timers
+from agents import approvals, canonical, events, joining, timers
+from agents.approvals import Decision
 from agents.attempt import Attempt
 from agents.canonical import Json, NotJson
 from agents.conf import get_settings
@@ -95,6 +96,24 @@ class Context(BaseContext):
         """
         return joining.followups(self._attempt, self._name_or_turn(None, "followups"), limit)
 
+    def approval(
+        self, name: str, tool: str, arguments: Any = None, *, expires_in: float | timedelta | None = None
+    ) -> Decision:
+        """Asks a person whether `tool` may be done with `arguments`, and waits without a worker for the decision.
+
+        The decision is true if approved. With `expires_in` (seconds, or a `timedelta`) it is `expired` if nobody
+        decides in time.
+        """
+        self._take_name(name, "approval")
+        return approvals.ask(self._attempt, name, tool, arguments, optional_duration(expires_in))
+
+    def wait_event(self, event: str, *, timeout: float | timedelta | None = None, name: str | None = None) -> Any:
+        """The payload of the next event of that name sent to this thread; waits for it without a worker.
+
+        Raises `EventTimedOut` if `timeout` (seconds, or a `timedelta`) passes first.
+        """
+        return events.wait(self._attempt, self._name_or_turn(name, "event"), event, optional_duration(timeout))
+
     def sleep(self, duration: float | timedelta, *, name: str | None = None) -> None:
         """Rests for `duration` (seconds, or a `timedelta`) without a worker, counted from when it first came here.
 
@@ -105,6 +124,11 @@ class Context(BaseContext):
     def sleep_until(self, moment: datetime, *, name: str | None = None) -> None:
         """As `sleep`, until a moment of the database's clock; one that has passed costs a record and no wait."""
         timers.sleep_until(self._attempt, self._name_or_turn(name, "timer"), moment)
+
+
+def optional_duration(duration: float | timedelta | None) -> timedelta | None:
+    """As `as_duration`; nothing stays nothing."""
+    return None if duration is None else as_duration(duration)
 
 
 def as_duration(duration: float | timedelta) -> timedelta:

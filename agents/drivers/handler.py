@@ -8,11 +8,11 @@ from typing import Any
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from agents import canonical, settlement
+from agents import canonical, retrying, settlement
 from agents.attempt import Attempt, Result
 from agents.canonical import Json, NotJson
 from agents.drivers.context import Context, encode_output
-from agents.errors import AgentFailure, AgentInputError, StepError
+from agents.errors import AgentFailure, AgentInputError, RetryLater, StepError
 from agents.registry import describe, is_async
 from agents.states import Outcome
 from maintenance.errors import INTERRUPTIONS, described, kind_of
@@ -28,8 +28,16 @@ MAX_PROBLEMS = 5
 class HandlerDriver:
     """Runs one function. Two drivers of the same function and types are equal."""
 
-    def __init__(self, handler: Callable[..., Any], *, input_type: Any = None, output_type: Any = None) -> None:
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        *,
+        input_type: Any = None,
+        output_type: Any = None,
+        retry: tuple[type[Exception], ...] = (),
+    ) -> None:
         self._handler = handler
+        self._retry = retry
         self._types = (input_type, output_type)
         self._input: TypeAdapter[Any] | None = None if input_type is None else TypeAdapter(input_type)
         self._output: TypeAdapter[Any] | None = None if output_type is None else TypeAdapter(output_type)
@@ -44,7 +52,7 @@ class HandlerDriver:
         return describe(self._handler)
 
     def _identity(self) -> tuple[Any, ...]:
-        return describe(self._handler), self._types
+        return describe(self._handler), self._types, self._retry
 
     def encode_input(self, value: object) -> Json:
         """The canonical text of an input. Raises `AgentInputError`, which never shows the value."""
@@ -67,6 +75,12 @@ class HandlerDriver:
             raise
         except AgentFailure as failure:
             result = _failed(failure.tag, failure.message)
+        except RetryLater as asked:
+            attempt.raise_if_stopped()
+            result = retrying.later(attempt, asked)
+        except self._retry as error:
+            attempt.raise_if_stopped()
+            result = retrying.later(attempt, RetryLater(described(error), tag=kind_of(error)))
         except Exception as error:
             logger.warning("handler.raised", thread=attempt.thread_id, kind=kind_of(error), exc_info=error)
             result = _failed(kind_of(error), described(error))

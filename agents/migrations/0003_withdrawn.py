@@ -6,23 +6,41 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('wakeful_agents', '0002_waits_calls_decisions'),
+        ("wakeful_agents", "0002_waits_calls_decisions"),
     ]
 
     operations = [
         migrations.RemoveConstraint(
-            model_name='approval',
-            name='wakeful_approval_decided',
+            model_name="approval",
+            name="wakeful_approval_decided",
         ),
         migrations.AlterField(
-            model_name='approval',
-            name='decision',
-            field=models.CharField(blank=True, choices=[('approved', 'approved'), ('denied', 'denied'), ('expired', 'expired'), ('withdrawn', 'withdrawn')], default='', max_length=16),
+            model_name="approval",
+            name="decision",
+            field=models.CharField(
+                blank=True,
+                choices=[
+                    ("approved", "approved"),
+                    ("denied", "denied"),
+                    ("expired", "expired"),
+                    ("withdrawn", "withdrawn"),
+                ],
+                default="",
+                max_length=16,
+            ),
         ),
         migrations.AddConstraint(
-            model_name='approval',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('decided_at__isnull', True), ('decision', '')), models.Q(('decided_at__isnull', False), ('decision__in', ['approved', 'denied', 'expired', 'withdrawn'])), _connector='OR'), name='wakeful_approval_decided'),
+            model_name="approval",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("decided_at__isnull", True), ("decision", "")),
+                    models.Q(
+                        ("decided_at__isnull", False), ("decision__in", ["approved", "denied", "expired", "withdrawn"])
+                    ),
+                    _connector="OR",
+                ),
+                name="wakeful_approval_decided",
+            ),
         ),
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agents import aborts
-from agents.api import AgentFailure, Context, submit
+from agents.api import AgentFailure, Context, Receipt, submit
 from agents.errors import AbortRefused
 from agents.models import Submission
 from maintenance.testing import Crash, Failpoints, run_due_passes
@@ -24,6 +24,11 @@ def gatherer(declare: Declare) -> str:
     """An agent that answers with its input and those of its followers."""
     declare("gatherer", lambda ctx, first: [first, *ctx.followups()])
     return "gatherer"
+
+
+def give_up(receipt: Receipt) -> None:
+    """Aborts it, as a failpoint's action."""
+    aborts.abort(receipt.submission_id, author="operator", reason="enough")
 
 
 def test_110_a_queued_follower_settles_with_the_run_that_takes_it(gatherer: str) -> None:
@@ -76,9 +81,7 @@ def test_128_f24_an_aborted_follower_is_passed_by_and_blocks_nobody_behind_it(
     gatherer: str, points: Failpoints
 ) -> None:
     first, second, third = (submit("t", gatherer, number) for number in (1, 2, 3))
-    points.arm(
-        "claim:before", lambda _: aborts.abort(second.submission_id, author="operator", reason="enough") and None
-    )
+    points.arm("claim:before", lambda _: give_up(second))
     run_due_passes()
     assert settled(first).result == [1, 3]
     assert settled(second).outcome == "aborted"
