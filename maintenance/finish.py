@@ -26,6 +26,10 @@ class Done:
     """Recovery and the head had their turn; otherwise nothing is acknowledged."""
     reports: Sequence[RecoveryReport] = ()
     settled: int = 0
+    residue: Residue | None = None
+    """What is left, if the settlement's transaction has read that already."""
+    finished: Finished | None = None
+    """The finish that the settlement's own transaction has committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +55,16 @@ def finish(begun: Begun, done: Done, *, in_place: bool) -> Finished | None:
         locked = rows.lock(thread_id, operation, relaxed=True)
         if locked is None or not lease.is_held(locked, begun.lease):
             return None
-        finished = _finish_locked(locked, begun, done, in_place=in_place)
+        finished = finish_locked(locked, begun, done, in_place=in_place)
     failpoints.hit("maintenance:finish:after", thread_id)
     return finished
 
 
-def _finish_locked(locked: Locked, begun: Begun, done: Done, *, in_place: bool) -> Finished:
+def finish_locked(locked: Locked, begun: Begun, done: Done, *, in_place: bool) -> Finished:
+    """Finish, inside a transaction that has locked the row and found `begun`'s lease on it."""
     row = locked.row
     # A statement of its own, begun after the lock: a scan from before it could miss what a mutation just committed.
-    residue = hooks.current().ledger.scan_nonterminal(row.thread_id, done.reports) if done.ran else None
+    residue = _scan(row.thread_id, done) if done.ran else None
     if residue is not None:
         row.nonterminal, row.timer_at = residue.nonterminal, residue.next_due
     decided = decision.decide(_seen(locked, begun, done, residue), get_settings())
@@ -81,6 +86,10 @@ def _finish_locked(locked: Locked, begun: Begun, done: Done, *, in_place: bool) 
     )
     next_seq = _let_go(locked, in_place=in_place)
     return Finished(report=report, next_seq=next_seq)
+
+
+def _scan(thread_id: str, done: Done) -> Residue:
+    return done.residue or hooks.current().ledger.scan_nonterminal(thread_id, done.reports)
 
 
 def _seen(locked: Locked, begun: Begun, done: Done, residue: Residue | None) -> decision.Seen:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 
-from maintenance import gate, hotpath, owner
+from maintenance import gate, hotpath, owner, rows
 from maintenance.conf import get_settings
-from maintenance.errors import OwnershipLost
+from maintenance.errors import FINISH_PASS, OwnershipLost
 from maintenance.models import ThreadMaintenance
 from maintenance.rows import Locked
 
@@ -85,13 +85,34 @@ def fenced(lease: Lease, *, progress: bool = False, bump: bool = False) -> Itera
     # Race closed: a takeover that commits between a check and our write; it now waits for us or we see it.
     with transaction.atomic(durable=True):
         if not _prove(lease, progress=progress):
-            lease.lost = True
-            raise OwnershipLost(f"another pass holds the thread; epoch {lease.epoch} may write no more")
+            raise _lost(lease)
         if bump:
             gate.bump(lease.thread_id, gate.NO_DELAY)
         yield
     if progress:
         lease.progressed = True
+
+
+@contextmanager
+def held(lease: Lease) -> Iterator[Locked]:
+    """As `fenced` with progress, but with the whole row, which the block may change and save.
+
+    An outermost transaction, because the block may release the lease for good.
+    """
+    # Race closed: as in `fenced`; nothing is saved under a lease that another pass has taken over.
+    with transaction.atomic(durable=True):
+        locked = rows.lock(lease.thread_id, FINISH_PASS)
+        if locked is None or not is_held(locked, lease):
+            raise _lost(lease)
+        locked.row.starts_since_finish = 0
+        yield locked
+        locked.save()
+    lease.progressed = True
+
+
+def _lost(lease: Lease) -> OwnershipLost:
+    lease.lost = True
+    return OwnershipLost(f"another pass holds the thread; epoch {lease.epoch} may write no more")
 
 
 def _prove(lease: Lease, *, progress: bool) -> bool:

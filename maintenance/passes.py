@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 from celery.exceptions import SoftTimeLimitExceeded
@@ -15,6 +16,7 @@ from maintenance import clock, connections, drain, failpoints, finish, hooks, le
 from maintenance.begin import begin
 from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.errors import (
+    FINISH_PASS,
     INTERRUPTIONS,
     PASS_DEADLINE,
     PREPARE_GENERATION,
@@ -31,6 +33,8 @@ from maintenance.errors import (
 from maintenance.finish import Done, Finished
 from maintenance.history import Report
 from maintenance.hooks import Hooks
+from maintenance.ports import RecoveryReport, Tally
+from maintenance.rows import Locked
 from maintenance.wave import Wave
 from maintenance.work import PassWork
 
@@ -95,8 +99,11 @@ def _run(begun: Begun, may_go_on: Callable[[], bool]) -> Result:
         installed = hooks.current()
         begun = _prepare(work, begun, installed)
         wave = Wave(work, installed)
+        if not installed.leave_the_database:
+            # No hook has its turn between the head and finish, so the settlement may finish the pass.
+            work.conclude = partial(_conclude, begun, may_go_on)
         done = _body(work, begun, installed, wave)
-        finished = _finish(begun, done, may_go_on)
+        finished = done.finished or _finish(begun, done, may_go_on)
     except INTERRUPTIONS as stopped:
         return _interrupted(begun, wave, stopped)
     except OwnershipLost as lost:
@@ -179,16 +186,30 @@ def _canonical_work(work: PassWork, installed: Hooks) -> Done:
     """Recovery of everything nonterminal, strictly before any claim; then one head attempt."""
     work.checkpoint()
     with _port(RuntimeFailed, "recovery"):
-        reports = installed.runtime.run_recovery(work)
+        work.reports = installed.runtime.run_recovery(work)
     work.checkpoint()
     with _port(RuntimeFailed, "the head attempt"):
         settled = installed.runtime.process_head(work)
-    return Done(ran=True, reports=reports, settled=settled)
+    return Done(ran=True, reports=work.reports, settled=settled, finished=work.finished)
+
+
+def _conclude(
+    begun: Begun, may_go_on: Callable[[], bool], locked: Locked, reports: Sequence[RecoveryReport], tally: Tally
+) -> Finished:
+    """Finish as the end of the transaction in which the head settled."""
+    failpoints.hit("maintenance:finish:before", begun.lease.thread_id)
+    done = Done(ran=True, reports=reports, settled=tally.settled, residue=tally.residue)
+    with alarm_operation(FINISH_PASS):
+        return finish.finish_locked(locked, begun, done, in_place=_in_place(may_go_on))
+
+
+def _in_place(may_go_on: Callable[[], bool]) -> bool:
+    return may_go_on() and not drain.requested()
 
 
 def _finish(begun: Begun, done: Done, may_go_on: Callable[[], bool]) -> Finished | None:
     """Finish, tried again within the lease if the row was held too long by another transaction."""
-    in_place = may_go_on() and not drain.requested()
+    in_place = _in_place(may_go_on)
     for _ in range(FINISH_TRIES - 1):
         try:
             return finish.finish(begun, done, in_place=in_place)

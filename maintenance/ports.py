@@ -46,6 +46,16 @@ class Residue:
 NOTHING_LEFT = Residue()
 
 
+@dataclass(slots=True)
+class Tally:
+    """What the block of `Work.settling` did; it may correct the number."""
+
+    settled: int = 1
+    """Submissions that the block settled."""
+    residue: Residue | None = None
+    """What is left, if the block has read that itself: it spares finish its scan, and is read as late as a scan's."""
+
+
 class Work(Protocol):
     """A running pass, as its hooks see it."""
 
@@ -71,6 +81,14 @@ class Work(Protocol):
 
         `progress`: the write is real progress (not a claim, a repair or a replay). `bump`: the write can change
         what recovery would decide and is made by a hook that finish does not scan. Raises `OwnershipLost`.
+        """
+
+    def settling(self) -> AbstractContextManager[Tally]:
+        """As `fenced(progress=True)`, for the last write of a head attempt: the settlement.
+
+        If no other hook has its turn after the head, the pass finishes in this very transaction, after the block
+        and under the same row lock. So the block is short, does not pass the gate, and is not inside another
+        transaction; whatever the attempt writes after it raises `OwnershipLost`.
         """
 
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
-from maintenance import drain, lease
+from maintenance import drain, failpoints, lease
 from maintenance.conf import get_settings
 from maintenance.errors import PASS_DEADLINE, PassInterrupted
+from maintenance.finish import Finished
 from maintenance.lease import Lease
+from maintenance.ports import RecoveryReport, Tally
+from maintenance.rows import Locked
+
+Conclude = Callable[[Locked, Sequence[RecoveryReport], Tally], Finished]
+"""Finishes the pass on its locked row, in the transaction that settled, with what recovery had reported."""
 
 
 class PassWork:
@@ -21,6 +28,10 @@ class PassWork:
         self.yield_at = started + settings.soft_yield.total_seconds()
         self.deadline = started + settings.pass_deadline.total_seconds()
         self.cancelled = False
+        self.reports: Sequence[RecoveryReport] = ()
+        self.conclude: Conclude | None = None
+        """Set if a settlement may finish the pass in its own transaction."""
+        self.finished: Finished | None = None
 
     @property
     def thread_id(self) -> str:
@@ -43,3 +54,14 @@ class PassWork:
 
     def fenced(self, *, progress: bool = False, bump: bool = False) -> AbstractContextManager[None]:
         return lease.fenced(self.lease, progress=progress, bump=bump)
+
+    @contextmanager
+    def settling(self) -> Iterator[Tally]:
+        tally, finished = Tally(), None
+        with lease.held(self.lease) as locked:
+            yield tally
+            if self.conclude is not None:
+                finished = self.conclude(locked, self.reports, tally)
+        self.finished = finished
+        if finished is not None:
+            failpoints.hit("maintenance:finish:after", self.thread_id)
