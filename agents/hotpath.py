@@ -1,7 +1,9 @@
-"""The statements of the hot path, for PostgreSQL. `log`, `ledger` and `admission` hold the plain version of each.
+"""The statements of the hot path: two reads for every database, and the fused writes for PostgreSQL.
 
-Every one runs after a statement of the same transaction has locked the thread's maintenance row, so what it reads
-of the thread, its queue and its log is current. Each writes several rows or none.
+Of the writes `log`, `ledger` and `admission` hold the plain version. Each runs after a statement of the same
+transaction has locked the thread's maintenance row, so what it reads of the thread, its queue and its log is
+current; it writes several rows or none. The reads are here because they run in every pass, and putting a query of
+ours together costs Django ten times what the database needs for the answer.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from agents.models import Attempt, LogBatch, LogRecord, Submission, Thread
+from agents.models import AbortIntent, Attempt, LogBatch, LogRecord, Submission, Thread
 from agents.states import CLAIMABLE, State, sources
 from maintenance import clock, owner
 from maintenance.hotpath import serves
@@ -21,9 +23,9 @@ from maintenance.hotpath import serves
 if TYPE_CHECKING:
     from agents.log import Sealed
 
-THREAD, SUBMISSION, ATTEMPT, BATCH, RECORD = (
+THREAD, SUBMISSION, ATTEMPT, BATCH, RECORD, ABORT = (
     model._meta.db_table  # noqa: SLF001 - the names of our own tables
-    for model in (Thread, Submission, Attempt, LogBatch, LogRecord)
+    for model in (Thread, Submission, Attempt, LogBatch, LogRecord, AbortIntent)
 )
 
 
@@ -33,6 +35,40 @@ OPEN = f"NOT (state = '{State.SETTLED}')"
 
 def _listed(states: list[str]) -> str:
     return ", ".join(f"'{state}'" for state in states)
+
+
+_HEAD = f"""
+    SELECT state, (SELECT count(*) FROM {SUBMISSION} WHERE thread_id = %s AND {OPEN})
+      FROM {SUBMISSION}
+     WHERE thread_id = %s AND {OPEN} ORDER BY queue_sequence LIMIT 1
+"""  # noqa: S608 - identifiers of our own models
+
+
+def head(thread_id: str) -> tuple[str, int] | None:
+    """The state of the head and the number of unsettled submissions; `None` if nothing is owed."""
+    row = _one(_HEAD, [thread_id, thread_id])
+    return None if row is None else (row[0], row[1])
+
+
+_QUEUED = f"""
+    SELECT s.id, s.queue_sequence,
+           s.state = '{State.READY}' AND s.first_sequence IS NULL AND a.submission_id IS NULL
+      FROM {SUBMISSION} AS s LEFT JOIN {ABORT} AS a ON a.submission_id = s.id
+     WHERE s.thread_id = %s AND NOT (s.state = '{State.SETTLED}') ORDER BY s.queue_sequence
+"""  # noqa: S608 - identifiers of our own models
+
+
+def queued(thread_id: str) -> list[tuple[UUID, int]] | None:
+    """Id and place of every unsettled submission, in queue order, if each of them just waits for its turn.
+
+    `None` if one was begun, waits for something else, or is to be aborted: then recovery has to look closer.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_QUEUED, [thread_id])
+        rows = cursor.fetchall()
+    if not all(waits for _, _, waits in rows):
+        return None
+    return [(pk if isinstance(pk, UUID) else UUID(pk), place) for pk, place, _ in rows]
 
 
 _APPEND = f"""
@@ -185,11 +221,11 @@ def _timed(sql: str, params: dict[str, Any]) -> tuple[Any, ...] | None:
     return _one(sql.format(clock=expression), params)
 
 
-def _one(sql: str, params: dict[str, Any]) -> tuple[Any, ...] | None:
+def _one(sql: str, params: dict[str, Any] | list[Any]) -> tuple[Any, ...] | None:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         found: tuple[Any, ...] | None = cursor.fetchone()
         return found
 
 
-__all__ = ["OPEN", "SUBMISSION", "Claimed", "admit", "append", "claim", "serves", "settle"]
+__all__ = ["OPEN", "SUBMISSION", "Claimed", "admit", "append", "claim", "head", "queued", "serves", "settle"]

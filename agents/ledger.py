@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from django.db.models import Count, F, Subquery
+from django.db.models import F
 
 from agents import calls, hotpath, waits
 from agents.answers import Question
@@ -31,9 +31,7 @@ class ThreadLedger:
 
     def scan_nonterminal(self, thread_id: str, reports: Sequence[RecoveryReport]) -> Residue:
         """What is left. One statement while the head can go on; with a waiting head, one more for the rest."""
-        rows = Submission.objects.filter(thread_id=thread_id).exclude(state=State.SETTLED)
-        count = rows.order_by().values("thread_id").annotate(n=Count("*")).values("n")
-        head = rows.order_by("queue_sequence").values_list("state", Subquery(count)).first()
+        head = hotpath.head(thread_id)
         if head is None:
             return Residue()
         state, nonterminal = head

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from agents import answers, calls, log, records
+from agents import answers, calls, hotpath, log, records
 from agents.answers import Question
 from agents.calls import Calls
 from agents.conf import get_settings
@@ -33,8 +33,12 @@ _ROW = (
 def gather(thread_id: str) -> list[Facts]:
     """The facts of every unsettled submission, in queue order.
 
-    While all of them are queued and none was ever begun, the rows say everything and the log is not read.
+    While all of them are queued and none was ever begun, one look at the rows says everything.
     """
+    queued = hotpath.queued(thread_id)
+    if queued is not None:
+        budget = get_settings().retry_budget
+        return [Facts(submission_id=pk, state=State.READY, queue_sequence=place, budget=budget) for pk, place in queued]
     rows = Submission.objects.filter(thread_id=thread_id).exclude(state=State.SETTLED).order_by("queue_sequence")
     facts = [_of_row(thread_id, *values) for values in rows.values_list(*_ROW)]
     begun = [known for known in facts if known.first_sequence is not None]
