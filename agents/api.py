@@ -3,41 +3,77 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from agents import log, waiting
+from agents import log, resolutions, waiting
 from agents import settlement as settlements
 from agents.admission import Receipt, submit
 from agents.drivers.asynchronous import AsyncContext
 from agents.drivers.context import Context
-from agents.errors import AgentFailure, UnknownSubmission
+from agents.errors import (
+    AgentFailure,
+    ApprovalDenied,
+    BudgetExhausted,
+    CallNotUnknown,
+    CallRefused,
+    OutcomeUnknown,
+    ToolFailed,
+    ToolFailure,
+    UnknownResolutionConflict,
+    UnknownSubmission,
+    UnknownTool,
+)
 from agents.log import Record
+from agents.models import ResolutionKind
 from agents.operations.verify import Report, verify
 from agents.registry import agent
+from agents.resolutions import Resolution
 from agents.settlement import Settlement
+from agents.tools import Done, Failed, NeverStarted, OpenCall, SafeRetry, StillUnknown, tool
 
 SubmissionLike = Receipt | Settlement | UUID | str
 """Whatever names a submission: its receipt, its settlement, its id."""
 
 __all__ = [
     "AgentFailure",
+    "ApprovalDenied",
     "AsyncContext",
+    "BudgetExhausted",
+    "CallNotUnknown",
+    "CallRefused",
     "Context",
+    "Done",
+    "Failed",
+    "NeverStarted",
+    "OpenCall",
+    "OutcomeUnknown",
     "Receipt",
     "Record",
     "Report",
+    "Resolution",
+    "ResolutionKind",
+    "SafeRetry",
     "Settlement",
+    "StillUnknown",
+    "ToolFailed",
+    "ToolFailure",
+    "UnknownResolutionConflict",
+    "UnknownTool",
     "agent",
     "aprogress",
+    "aresolve_unknown",
     "asettlement",
     "asubmit",
     "averify",
     "await_for_settlement",
     "progress",
+    "resolve_unknown",
     "settlement",
     "submit",
+    "tool",
     "verify",
     "wait_for_settlement",
 ]
@@ -61,10 +97,35 @@ def progress(thread_id: str, after: int = 0, limit: int | None = None) -> list[R
     return log.read(thread_id, after, limit)
 
 
+def resolve_unknown(
+    submission: SubmissionLike,
+    call: str,
+    resolution: ResolutionKind | str,
+    *,
+    result: Any = None,
+    actor: str,
+    reason: str,
+    tries: int | None = None,
+) -> Resolution:
+    """A person's answer about an unknown call: what became of it, or that the submission is given up.
+
+    `completed-with-result` takes the `result`, `failed-with-error` the error's text as `result`; `never-started` and
+    `safe-retry` let the next attempt run the call again, `abort` ends the submission. Once every unknown call of the
+    submission is answered, the run goes on. The same answer again gives the first one. `tries` is the try that the
+    person was shown: an answer about an earlier one is refused.
+
+    Raises, with nothing written: `UnknownSubmission`, `CallNotUnknown`, `UnknownResolutionConflict`, `CallRefused`.
+    """
+    return resolutions.resolve(
+        _id_of(submission), call, resolution, result=result, author=actor, reason=reason, tries=tries
+    )
+
+
 asubmit = sync_to_async(submit)
 asettlement = sync_to_async(settlement)
 aprogress = sync_to_async(progress)
 averify = sync_to_async(verify)
+aresolve_unknown = sync_to_async(resolve_unknown)
 
 
 async def await_for_settlement(

@@ -20,7 +20,7 @@ from agents.conf import get_settings
 from agents.errors import StepError
 from agents.hotpath import Claimed
 from agents.journal import Journal
-from agents.log import Batch, Tail
+from agents.log import EMPTY, Batch, Tail
 from agents.models import AbortIntent
 from agents.records import Failure, NewRecord, StepSettled
 from agents.states import Ending, Outcome, Wait
@@ -79,6 +79,8 @@ class Attempt:
         self._appending = threading.RLock()
         self._stopped: BaseException | None = None
         self._took = self._aborted = False
+        self.prepared = 0
+        """Tool calls that this attempt has begun."""
         self._next_look = self._started + get_settings().abort_poll.total_seconds()
 
     @property
@@ -92,7 +94,7 @@ class Attempt:
     def boundary(self) -> None:
         """A place where nothing is open: the attempt stops here if it has to, or was asked to."""
         self.raise_if_stopped()
-        with self._stopping():
+        with self.stopping():
             self.look()
             if self.work.should_yield():
                 raise Yielded
@@ -103,6 +105,10 @@ class Attempt:
         if self.aborted():
             raise Aborted
 
+    def stop(self, why: BaseException) -> None:
+        """From here on nothing is begun and nothing settled, whatever the handler makes of what it was told."""
+        self._stopped = self._stopped or why
+
     def raise_if_stopped(self) -> None:
         """Once stopped, an attempt stays stopped, even if the handler went on regardless."""
         if self._stopped is not None:
@@ -110,7 +116,7 @@ class Attempt:
 
     def recorded(self, name: str) -> Json | None:
         """The recorded output of a step of this run."""
-        with self._stopping():
+        with self.stopping():
             output = self.journal.output(name)
         if output is not None:
             metrics.steps.labels("replayed").inc()
@@ -139,14 +145,15 @@ class Attempt:
         """
         if transactions.is_open():
             raise StepError(f"{what} was used inside transaction.atomic(); leave the block first")
-        tail = self._tail
+        tail = EMPTY
 
         def append(batch: Batch) -> None:
             nonlocal tail
             appended = log.append(self.thread_id, batch, tail=tail, producer=self._producer, at=self.now())
             tail = appended.tail
 
-        with self._stopping(), self._appending:
+        with self.stopping(), self._appending:
+            tail = self._tail
             with self.work.fenced(progress=progress):
                 yield append
             self._tail = tail
@@ -256,7 +263,7 @@ class Attempt:
         log.append(self.thread_id, batch, tail=self._tail, producer=self._producer, at=self.now())
 
     @contextmanager
-    def _stopping(self) -> Iterator[None]:
+    def stopping(self) -> Iterator[None]:
         """Remembers what stopped the attempt, and keeps a failure of the machinery from looking like the handler's."""
         try:
             yield

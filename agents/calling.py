@@ -14,13 +14,15 @@ Between the two records the call is *open*: it may have had its effect. What end
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from inspect import isawaitable
 from typing import Any
 
 from agents import canonical, failpoints, metrics, records, settlement, unknowns
-from agents.attempt import Attempt, Halted, logger
+from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
 from agents.canonical import Json, NotJson
 from agents.conf import get_settings
 from agents.errors import BudgetExhausted, CallRefused, OutcomeUnknown, RetryLater, ToolFailed, ToolFailure
@@ -111,6 +113,13 @@ def begin(attempt: Attempt, call: Call) -> Ended | Try:
     return made
 
 
+def perform(attempt: Attempt, made: Try, context: Any) -> Ended:
+    """Runs a plain tool and records what came of it."""
+    with exposed(attempt):
+        outcome = outcome_of(made, made.bound(attempt, context))
+    return finish(attempt, made, outcome)
+
+
 def outcome_of(made: Try, run: Callable[[], Any]) -> Outcome:
     """Runs the tool. Interruptions, and whatever else is no ordinary exception, leave the call open."""
     try:
@@ -125,6 +134,10 @@ def outcome_of(made: Try, run: Callable[[], Any]) -> Outcome:
 def returned(made: Try, output: Any) -> Ended:
     """The outcome of a tool that returned. What cannot be recorded is a failure of the call: its effect happened."""
     tool = made.call.tool
+    if isawaitable(output):
+        if hasattr(output, "close"):
+            output.close()
+        return _failed(RESULT_TAG, "the tool gave a coroutine; only an `async def` handler can await it")
     try:
         text = canonical.encode(output)
     except NotJson as error:
@@ -316,6 +329,21 @@ def _failed(tag: str, message: str) -> Ended:
     return Ended(canonical.encode(settlement.failed(tag, message).model_dump()), is_failure=True)
 
 
-def cut_off(error: BaseException) -> Halted:
-    """Why an attempt ends whose tool was left by something that is neither a result nor an interruption."""
+@contextmanager
+def exposed(attempt: Attempt) -> Iterator[None]:
+    """Around a tool. What leaves it and is no outcome stops the attempt, also if the handler swallows it: nothing may
+    be settled over an effect of which nobody knows."""
+    try:
+        yield
+    except (Yielded, Suspended, Aborted, Halted, *INTERRUPTIONS) as stopped:
+        attempt.stop(stopped)
+        raise
+    except Exception:
+        raise
+    except BaseException as error:
+        attempt.stop(_cut_off(error))
+        raise
+
+
+def _cut_off(error: BaseException) -> Halted:
     return Halted(RuntimeFailed(f"a tool was cut off ({kind_of(error)}); whether it had its effect is not known"))

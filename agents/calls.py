@@ -8,7 +8,8 @@ from uuid import UUID
 
 from django.db.models import Exists, OuterRef
 
-from agents.models import CallStatus, ToolCall, ToolKind, UnknownResolution
+from agents.models import CallStatus, ToolCall, UnknownResolution
+from agents.tools import RERUNNABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ def standing(submissions: Sequence[UUID]) -> dict[UUID, Calls]:
         known = found.get(row.submission_id, Calls())
         if row.status == CallStatus.UNKNOWN:
             known = replace(known, unanswered=known.unanswered + (not row.answered))
-        elif row.kind != ToolKind.IDEMPOTENT:
+        elif row.kind not in RERUNNABLE:
             known = replace(known, open=(*known.open, row.call))
         found[row.submission_id] = known
     return found

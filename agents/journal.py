@@ -35,6 +35,10 @@ class Journal:
         """Whether the run has a record of this kind from before this attempt."""
         return self._places != {} and any(one.startswith(f"{kind}:") for one in self._known())
 
+    def count(self, kind: str) -> int:
+        """How many records of this kind the run had before this attempt."""
+        return sum(one.startswith(f"{kind}:") for one in self._known())
+
     def _known(self) -> dict[str, int]:
         """Where each record of the run is; read from the log once."""
         if self._places is None:

@@ -184,7 +184,7 @@ class ToolCallPrepared(Payload):
     call: str
     tries: int
     tool: str
-    kind: Literal["ordinary", "idempotent", "reconciled"]
+    kind: Literal["ordinary", "idempotent", "reconciled", "stepped"]
     arguments: AnyJson
     digest: str
 

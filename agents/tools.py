@@ -168,9 +168,7 @@ def tool(
         raise ValueError(message)
 
     def declare(function: Function) -> Function:
-        register(
-            Tool(name=name, function=function, kind=meant, reconcile=reconcile, max_result_bytes=max_result_bytes)
-        )
+        register(Tool(name=name, function=function, kind=meant, reconcile=reconcile, max_result_bytes=max_result_bytes))
         return function
 
     return declare
@@ -198,10 +196,10 @@ def find(name: str) -> Tool | None:
     return _tools.get(name)
 
 
-def get(what: str | Callable[..., Any]) -> Tool:
+def get(what: str | Callable[..., Any], name: str | None = None) -> Tool:
     """The tool of that name, or of that function; an undeclared function is an ordinary tool.
 
-    Raises `UnknownTool` with names that look alike, `CallRefused` for a function without a name of its own.
+    `name` is used for a function that has none. Raises `UnknownTool` with names that look alike, `CallRefused`.
     """
     if isinstance(what, str):
         if what not in _tools:
@@ -210,7 +208,7 @@ def get(what: str | Callable[..., Any]) -> Tool:
     if not callable(what):
         raise CallRefused("a tool is the name of a declared one, or a function")
     declared = next((known for known in _tools.values() if known.function is what), None)
-    return declared or _undeclared(what)
+    return declared or _undeclared(what, name)
 
 
 def key_of(submission_id: UUID, turn: int, call: str) -> str:
@@ -223,11 +221,12 @@ def digest_of(tool_name: str, arguments: Json) -> str:
     return canonical.digest(canonical.compose({"arguments": arguments, "tool": tool_name}))
 
 
-def _undeclared(function: Callable[..., Any]) -> Tool:
-    name = getattr(function, "__name__", "")
-    if not name or not name.isidentifier() or len(name) > MAX_NAME:
-        raise CallRefused("a function without a name cannot be recorded as a tool; declare it with @tool")
-    return Tool(name=name, function=function)
+def _undeclared(function: Callable[..., Any], name: str | None) -> Tool:
+    own = getattr(function, "__name__", "")
+    known_as = own if own.isidentifier() else name
+    if not known_as:
+        raise CallRefused("a function without a name needs `name=`, or a declaration with @tool")
+    return Tool(name=known_as[:MAX_NAME], function=function)
 
 
 def _identity(made: Tool) -> tuple[object, ...]:

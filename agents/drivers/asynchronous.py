@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from inspect import isawaitable
@@ -18,10 +18,12 @@ from typing import Any
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connection, connections
 
-from agents import approvals, canonical, events, joining, timers
+from agents import approvals, calling, canonical, events, joining, timers
 from agents.approvals import Decision
 from agents.attempt import Attempt
+from agents.calling import Call, Ended, Try
 from agents.drivers.context import BaseContext, as_duration, encode_output, optional_duration
+from maintenance.errors import INTERRUPTIONS
 
 LOOK = 0.25
 """Seconds between two looks whether a waiting handler must stop."""
@@ -34,18 +36,76 @@ class HandlerCancelled(Exception):
 class AsyncContext(BaseContext):
     """The `ctx` of an `async def` handler."""
 
+    _can_await = True
+
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__(attempt)
+        self.calls: set[asyncio.Task[Any]] = set()
+        """Tool calls that are being made: what was begun is finished and recorded, whether or not it is awaited."""
+
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """As the step of a plain function; `fn` may be a coroutine function. A plain one blocks the loop."""
-        self._take_name(name)
+        name = self._take_name(name)
         recorded = await sync_to_async(self._attempt.recorded)(name)
         if recorded is None:
-            self._attempt.boundary()
+            await sync_to_async(self._attempt.boundary)()
             output = fn(*args, **kwargs)
             if isawaitable(output):
                 output = await output
             recorded = encode_output(f"step {name!r}", output)
             await sync_to_async(self._attempt.record_step)(name, recorded)
         return canonical.parse(recorded)
+
+    async def call_tool(
+        self,
+        tool: str | Callable[..., Any],
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        approval: bool = False,
+        expires_in: float | timedelta | None = None,
+        **more: Any,
+    ) -> Any:
+        """As the `call_tool` of a plain function. Calls may run beside each other (`asyncio.gather`).
+
+        A coroutine function runs on the loop; a plain one on the helper thread, one at a time. A call that has begun
+        goes on to its record when the handler no longer waits for it (a timeout, the failure of a sibling).
+        """
+        call = self._call(tool, arguments, name, more)
+        if approval:
+            self._take_name(call.name.removeprefix(self._prefix), "approval")
+            await sync_to_async(self._approved)(call, expires_in)
+        made = asyncio.ensure_future(self._made(call))
+        self.calls.add(made)
+        made.add_done_callback(self._forget)
+        return call.value(await asyncio.shield(made))
+
+    async def _made(self, call: Call) -> Ended:
+        begun = await sync_to_async(calling.begin)(self._attempt, call)
+        if isinstance(begun, Ended):
+            return begun
+        with calling.exposed(self._attempt):
+            outcome = await self._outcome(begun)
+        return await sync_to_async(calling.finish)(self._attempt, begun, outcome)
+
+    async def _outcome(self, made: Try) -> calling.Outcome:
+        run = made.bound(self._attempt, self._within(made.call))
+        try:
+            output = run() if made.call.tool.is_async else await sync_to_async(run)()
+            if isawaitable(output):
+                output = await output
+        except INTERRUPTIONS:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a tool raises is an outcome of its call
+            return calling.raised(made, error)
+        return calling.returned(made, output)
+
+    def _forget(self, made: asyncio.Task[Any]) -> None:
+        """Its exception reaches whoever awaits the call; nobody need."""
+        self.calls.discard(made)
+        if not made.cancelled():
+            made.exception()
 
     async def followups(self, limit: int = joining.MAX_AT_ONCE) -> list[Any]:
         """As the `followups` of a plain function."""
@@ -55,7 +115,7 @@ class AsyncContext(BaseContext):
         self, name: str, tool: str, arguments: Any = None, *, expires_in: float | timedelta | None = None
     ) -> Decision:
         """As the `approval` of a plain function."""
-        self._take_name(name, "approval")
+        name = self._take_name(name, "approval")
         duration = optional_duration(expires_in)
         return await sync_to_async(approvals.ask)(self._attempt, name, tool, arguments, duration)
 
@@ -95,18 +155,29 @@ async def _with_own_thread(handler: Callable[[AsyncContext, Any], Awaitable[Any]
 
 
 async def _watched(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:
-    task = asyncio.ensure_future(handler(AsyncContext(attempt), value))
-    while not (await asyncio.wait({task}, timeout=LOOK))[0]:
+    ctx = AsyncContext(attempt)
+    task = asyncio.ensure_future(handler(ctx, value))
+    await _ended({task}, ctx, attempt)
+    while ctx.calls:
+        # What the handler did not wait for has its effect all the same, and its record before any outcome.
+        await _ended(set(ctx.calls), ctx, attempt)
+    if task.cancelled():
+        raise HandlerCancelled
+    return task.result()
+
+
+async def _ended(tasks: set[asyncio.Task[Any]], ctx: AsyncContext, attempt: Attempt) -> None:
+    """Waits for the tasks, or cancels the whole body when its pass must stop."""
+    while (await asyncio.wait(tasks, timeout=LOOK))[1]:
         try:
             await sync_to_async(attempt.look)()
         except BaseException:
             # The lease is given back only after the body has really stopped.
-            task.cancel()
-            await asyncio.wait({task})
+            body = tasks | ctx.calls
+            for task in body:
+                task.cancel()
+            await asyncio.wait(body)
             raise
-    if task.cancelled():
-        raise HandlerCancelled
-    return task.result()
 
 
 async def _stop_what_is_left() -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from inspect import isawaitable
-from typing import Any
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 import structlog
 
-from agents import approvals, canonical, events, joining, timers
+from agents import approvals, calling, canonical, events, joining, timers, tools
 from agents.approvals import Decision
 from agents.attempt import Attempt
+from agents.calling import Call, Try
 from agents.canonical import Json, NotJson
 from agents.conf import get_settings
-from agents.errors import StepError
+from agents.errors import ApprovalDenied, CallRefused, StepError
 
 MAX_STEP_NAME = 200
 
@@ -23,8 +25,11 @@ MAX_STEP_NAME = 200
 class BaseContext:
     """Who and where the handler is, and whether it should stop soon."""
 
+    _can_await: ClassVar[bool] = False
+
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
+        self._prefix = ""
         self._used: set[tuple[str, str]] = set()
         self._turns: dict[str, int] = {}
         self.log = structlog.get_logger("wakeful.handler").bind(
@@ -59,8 +64,9 @@ class BaseContext:
 
     def _take_name(self, name: str, kind: str = "step") -> str:
         """What a run records is known by kind and name, so a run may use each name once."""
-        if not 0 < len(name) <= MAX_STEP_NAME or not name.isprintable():
+        if not name or len(self._prefix + name) > MAX_STEP_NAME or not name.isprintable():
             raise StepError(f"a {kind}'s name is 1 to {MAX_STEP_NAME} printable characters")
+        name = self._prefix + name
         if (kind, name) in self._used:
             raise StepError(f"{kind} {name!r} was used twice in one run; each needs a name of its own")
         self._used.add((kind, name))
@@ -70,6 +76,39 @@ class BaseContext:
         """The given name, or which use of this kind it is: a replay comes by in the same order."""
         self._turns[kind] = self._turns.get(kind, 0) + 1
         return self._take_name(name or str(self._turns[kind]), kind)
+
+    def _call(
+        self,
+        what: str | Callable[..., Any],
+        arguments: Mapping[str, Any] | None,
+        name: str | None,
+        more: Mapping[str, Any],
+    ) -> Call:
+        """The call that the handler wants, checked and encoded while nothing is written."""
+        tool = tools.get(what, name)
+        if tool.is_async and not self._can_await:
+            raise CallRefused(f"tool {tool.name!r} is a coroutine function; only an `async def` handler can call it")
+        text = tool.encode({**(arguments or {}), **more})
+        if name is None:
+            turn = self._turns[f"call {tool.name}"] = self._turns.get(f"call {tool.name}", 0) + 1
+            name = tool.name if turn == 1 else f"{tool.name} {turn}"
+        return Call(name=self._take_name(name, "call"), tool=tool, arguments=text)
+
+    def _approved(self, call: Call, expires_in: float | timedelta | None) -> None:
+        """Asks a person before the call is made; suspends until there is a decision. Raises `ApprovalDenied`."""
+        duration = optional_duration(expires_in)
+        decision = approvals.ask(self._attempt, call.name, call.tool.name, call.arguments, duration)
+        if not decision:
+            raise ApprovalDenied(
+                f"call {call.name!r} of tool {call.tool.name!r} was not approved ({decision.decision}, "
+                f"{decision.resolver}): {decision.reason}"
+            )
+
+    def _within(self, call: Call) -> Self:
+        """The `ctx` of a stepped tool: the same run, with names of its own."""
+        inner = copy.copy(self)
+        inner._prefix, inner._turns = f"{call.name}/", {}  # noqa: SLF001 - a copy of ourselves
+        return inner
 
 
 class Context(BaseContext):
@@ -81,13 +120,45 @@ class Context(BaseContext):
         The record exists at most once; the body runs again only if a crash came before its record. The output must
         be JSON, and what is returned has been through JSON. Raises `StepError`, or what `fn` raises.
         """
-        self._take_name(name)
+        name = self._take_name(name)
         recorded = self._attempt.recorded(name)
         if recorded is None:
             self._attempt.boundary()
             recorded = encode_output(f"step {name!r}", fn(*args, **kwargs))
             self._attempt.record_step(name, recorded)
         return canonical.parse(recorded)
+
+    def call_tool(
+        self,
+        tool: str | Callable[..., Any],
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        approval: bool = False,
+        expires_in: float | timedelta | None = None,
+        **more: Any,
+    ) -> Any:
+        """Calls a tool and returns its result as it was recorded; the call is recorded before and after it runs.
+
+        `tool` is the name of a declared one, or a function (an ordinary tool). Its keyword arguments are JSON, given
+        as they are or in the mapping `arguments`. `name` tells the calls of one run apart; without it the first call
+        of a tool has the tool's name. With `approval` a person is asked first, for at most `expires_in`.
+
+        Once recorded, the tool never runs again for this call. What happens to a call that was begun and has no
+        recorded result is told by the tool's kind; an ordinary one is shown to a person.
+
+        Raises `ToolFailed` (also on a replay), `ApprovalDenied`, and with nothing written: `UnknownTool`,
+        `CallRefused`, `BudgetExhausted`, `StepError`.
+        """
+        call = self._call(tool, arguments, name, more)
+        if approval:
+            self._take_name(call.name.removeprefix(self._prefix), "approval")
+            self._approved(call, expires_in)
+        begun = calling.begin(self._attempt, call)
+        if isinstance(begun, Try):
+            begun = calling.perform(self._attempt, begun, self._within(call))
+        return call.value(begun)
 
     def followups(self, limit: int = joining.MAX_AT_ONCE) -> list[Any]:
         """Takes along what was submitted to this thread meanwhile: the inputs of the queued submissions of this agent.
@@ -104,7 +175,7 @@ class Context(BaseContext):
         The decision is true if approved. With `expires_in` (seconds, or a `timedelta`) it is `expired` if nobody
         decides in time.
         """
-        self._take_name(name, "approval")
+        name = self._take_name(name, "approval")
         return approvals.ask(self._attempt, name, tool, arguments, optional_duration(expires_in))
 
     def wait_event(self, event: str, *, timeout: float | timedelta | None = None, name: str | None = None) -> Any:

@@ -38,6 +38,9 @@ class ToolKind(models.TextChoices):
     RECONCILED = "reconciled", "reconciled"
     """A function of the user looks up what happened."""
 
+    STEPPED = "stepped", "stepped"
+    """Entered again from its top: all its effects are in durable steps, which are not repeated."""
+
 
 class ToolCall(models.Model):
     """One call of a tool by a run; `tries` counts how often it was prepared."""

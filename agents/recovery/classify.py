@@ -109,7 +109,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(Decision.AWAIT_HOST, _in(State.JOINED)),
     Rule(Decision.SETTLE_ABORTED, lambda facts: facts.aborted),
-    Rule(Decision.MARK_UNKNOWN, lambda facts: facts.state is State.INPUT_APPLIED and bool(facts.open_calls)),
+    Rule(
+        Decision.MARK_UNKNOWN,
+        lambda facts: facts.state in {State.INPUT_APPLIED, State.UNKNOWN} and bool(facts.open_calls),
+    ),
     Rule(Decision.APPLY_UNKNOWN_RESOLUTIONS, lambda facts: facts.state is State.UNKNOWN and facts.answered_calls),
     Rule(Decision.AWAIT_UNKNOWN_RESOLUTION, _in(State.UNKNOWN)),
     Rule(

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import aborts, failpoints, ledger, log, metrics, records, settlement, suspension
+from agents import aborts, failpoints, ledger, log, metrics, records, settlement, suspension, unknowns
 from agents.attempt import logger
 from agents.errors import AppendConflict, StateConflict
 from agents.log import Batch
 from agents.records import NewRecord, RepairAnnotated
 from agents.recovery.classify import Decision, Facts, classify
 from agents.recovery.evidence import gather
-from agents.states import Ending, Outcome
+from agents.states import Ending, Outcome, State
 from maintenance.errors import described
 from maintenance.ports import REPAIRED, RecoveryReport, Work
 
@@ -21,6 +21,7 @@ DEFERRED = "deferred"
 NONE = "none"
 
 EXHAUSTED_TAG = "AttemptsExhausted"
+LEFT_OPEN = "the submission failed while this call was open"
 
 
 def recover(work: Work) -> Sequence[RecoveryReport]:
@@ -56,12 +57,27 @@ def _carry_out(work: Work, facts: Facts, decision: Decision) -> str:
             return _settle_exhausted(work, facts)
         case Decision.SETTLE_ABORTED:
             return aborts.settle_idle(work, facts)
+        case Decision.MARK_UNKNOWN:
+            return _review_open_calls(work, facts)
+        case Decision.APPLY_UNKNOWN_RESOLUTIONS:
+            return unknowns.apply(work, facts)
         case Decision.RESUME_SUSPENDED:
             return suspension.wake(work, facts)
         case Decision.NO_ACTION:
             return NONE
         case _:
             return DEFERRED
+
+
+def _review_open_calls(work: Work, facts: Facts) -> str:
+    found = unknowns.review(work, facts)
+    if found.marked:
+        return unknowns.MARKED
+    if facts.state is State.INPUT_APPLIED and facts.fruitless >= facts.budget and not found.settled:
+        # Every open call may run again, but the attempts are used up: else a tool that kills its worker each time
+        # would be permitted for ever.
+        return _settle_exhausted(work, facts)
+    return REPAIRED
 
 
 def _finalize_from_history(work: Work, facts: Facts) -> str:
@@ -103,7 +119,7 @@ def _settle_exhausted(work: Work, facts: Facts) -> str:
                 joined=ledger.joined_to(facts.submission_id),
             ),
             lambda batch: _append(work, batch),
-            with_records=(note,),
+            with_records=(note, *unknowns.audit(facts.submission_id, LEFT_OPEN)),
         )
         failpoints.hit(failpoints.REPAIR_WRITTEN, work.thread_id)
     failpoints.hit(failpoints.REPAIR_AFTER, work.thread_id)
