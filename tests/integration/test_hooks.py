@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -13,14 +10,13 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from maintenance import clock, hooks, wave
+from maintenance import clock, hooks
 from maintenance.delivery import Outcome
-from maintenance.ensure import ensure_alarm
 from maintenance.gate import mutation, prearmed_mutation
 from maintenance.hooks import Hooks
-from maintenance.ports import InertProjection, Residue, Work
-from maintenance.testing import Crash, deliver
-from tests.factories import MS, make_row, numbers, row_of
+from maintenance.ports import Residue, Work
+from maintenance.testing import deliver
+from tests.factories import make_row, numbers, row_of
 from tests.jobs import execute, table_of_jobs
 from tests.logs import errors
 from tests.marks import maintenance_database
@@ -28,8 +24,6 @@ from tests.rest import come_to_rest
 from tests.stubs import StubPublication
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
-
     from maintenance.clock import FrozenClock
     from maintenance.dispatch import Hint
     from tests.stubs import Stage
@@ -38,9 +32,6 @@ pytestmark = pytest.mark.django_db
 
 committed = maintenance_database
 """For what happens after a commit."""
-
-BOUND = 10.0
-"""Seconds that any wait of these tests may take before the test fails."""
 
 
 def fail(kind: type[BaseException] = ValueError) -> None:
@@ -207,238 +198,6 @@ def test_i10_a_pass_beside_a_mutation_in_flight_certifies_nothing_and_the_next_o
     deliver("t")
     assert stage.sink.prepared == [4]
     assert numbers(frozen.at) == (4, 4, 0, None)
-
-
-# --- Projection ---------------------------------------------------------------------------------
-
-
-def test_i13_a_due_backfill_runs_one_batch_and_the_head_still_settles(stage: Stage, frozen: FrozenClock) -> None:
-    stage.projection.inert = False
-    stage.projection.deadline = frozen.at
-    stage.runtime.settled = 1
-    make_row(4, 3, 1, 0)
-
-    result = deliver("t")
-
-    assert stage.calls.count("backfill") == 1
-    assert result.report is not None
-    assert result.report.settled == 1
-
-
-@pytest.mark.parametrize(("deadline_ms", "backfills"), [(None, 0), (1, 0), (60_000, 0), (0, 1), (-5_000, 1)])
-def test_i17_a_quiet_thread_is_backfilled_once_when_that_is_due_and_not_before(
-    stage: Stage, frozen: FrozenClock, deadline_ms: int | None, backfills: int
-) -> None:
-    stage.projection.inert = False
-    stage.projection.deadline = None if deadline_ms is None else frozen.at + deadline_ms * MS
-    stage.projection.on_drain = lambda _: setattr(stage.projection, "deadline", None)
-    make_row(4, 4, 0, 0)
-
-    deliver("t")
-
-    assert stage.calls.count("backfill") == backfills
-
-
-@dataclass
-class Index(InertProjection):
-    """A projection over `head` records, four a batch, whose watermark is the number of its rows."""
-
-    head: int
-    crash: str = ""
-    inert: bool = False
-
-    def watermark(self) -> int:
-        return int(execute("SELECT count(*) FROM tests_index")[0][0])
-
-    def pending_deadline(self, thread_id: str) -> datetime | None:
-        return clock.now() if self.watermark() < self.head else None
-
-    def drain_due(self, work: Work) -> bool:
-        with work.fenced():
-            done = self.watermark()
-            for number in range(done, min(done + 4, self.head)):
-                execute("INSERT INTO tests_index VALUES (%s)", number)
-            self._die("before its commit")
-        self._die("after its commit")
-        return True
-
-    def _die(self, where: str) -> None:
-        if self.crash == where:
-            self.crash = ""
-            raise Crash(where)
-
-
-@pytest.fixture
-def index(frozen: FrozenClock, db: None) -> Iterator[Index]:
-    execute("CREATE TABLE tests_index (number integer PRIMARY KEY)")
-    made = Index(head=9)
-    try:
-        with hooks.installed(Hooks(projection=made)):
-            yield made
-    finally:
-        execute("DROP TABLE tests_index")
-
-
-def test_i14_a_backlog_of_nine_takes_three_passes_of_four(index: Index, frozen: FrozenClock) -> None:
-    make_row(4, 4, 0, 0)
-    watermarks = []
-    while row_of().alarm_at is not None:
-        frozen.at = max(frozen.at, row_of().alarm_at or frozen.at)
-        deliver("t")
-        watermarks.append(index.watermark())
-
-    assert watermarks == [4, 8, 9]
-
-
-@pytest.mark.parametrize(("where", "kept"), [("before its commit", 0), ("after its commit", 4)])
-def test_i15_a_backfill_that_dies_loses_at_most_its_batch_and_converges(
-    index: Index, frozen: FrozenClock, where: str, kept: int
-) -> None:
-    make_row(4, 4, 0, 0)
-    index.crash = where
-    with pytest.raises(Crash):
-        deliver("t")
-    assert index.watermark() == kept
-
-    come_to_rest(frozen)
-
-    assert index.watermark() == 9
-
-
-def test_a_projection_that_cannot_say_counts_as_due_and_is_logged_once(
-    stage: Stage, frozen: FrozenClock, sent: list[Hint], caplog: pytest.LogCaptureFixture
-) -> None:
-    stage.projection.inert = False
-    stage.projection.on_deadline = fail
-    make_row(4, 4)
-
-    ensure_alarm("t")
-
-    assert numbers(frozen.at)[3] == 50
-    assert len(errors(caplog, "projection.deadline_unavailable")) == 1
-
-
-# --- Messages -----------------------------------------------------------------------------------
-
-
-def due_messages(stage: Stage, frozen: FrozenClock) -> None:
-    stage.messages.inert = False
-    stage.messages.deadline = frozen.at
-
-
-@pytest.mark.postgres
-def test_i22_a_held_wave_lets_the_head_settle_and_the_deadline_ends_it_once(
-    stage: Stage, frozen: FrozenClock, settings: Settings
-) -> None:
-    settings.MAINTENANCE = {"SOFT_YIELD_MS": 100, "PASS_DEADLINE_MS": 400}
-    due_messages(stage, frozen)
-    held, released = threading.Event(), []
-
-    def hold(work: Work) -> None:
-        held.set()
-        try:
-            while True:
-                work.checkpoint()
-        finally:
-            released.append("connection")
-
-    def meet(_: Work) -> None:
-        assert held.wait(BOUND)
-
-    stage.messages.on_drain = hold
-    stage.runtime.on_head = meet
-    stage.runtime.settled = 1
-    make_row(4, 3, 1, 0)
-
-    result = deliver("t")
-
-    assert "head" in stage.calls
-    assert result.outcome is Outcome.INTERRUPTED
-    assert "maintenance pass deadline" in result.error
-    assert released == ["connection"]
-    row = row_of()
-    assert (row.processed, row.lease_token) == (3, None)
-    assert row.alarm_at is not None
-
-
-def test_i22_a_wave_that_shares_the_writer_ends_at_its_limit_without_failing_the_pass(
-    stage: Stage, frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On SQLite the wave runs inline, for a bounded time; what is left of it keeps its own deadline."""
-    monkeypatch.setattr(connection, "vendor", "sqlite")
-    monkeypatch.setattr(wave, "INLINE_SECONDS", 0.05)
-    due_messages(stage, frozen)
-    released = []
-
-    def never_done(work: Work) -> None:
-        try:
-            while True:
-                work.checkpoint()
-        finally:
-            released.append("connection")
-
-    stage.messages.on_drain = never_done
-    make_row(4, 3, 0, 0)
-
-    result = deliver("t")
-
-    assert (result.outcome, result.error) == (Outcome.RAN, "")
-    assert released == ["connection"]
-    assert numbers(frozen.at) == (4, 4, 0, 50)
-
-
-def test_i22_the_inline_wave_follows_the_head(
-    stage: Stage, frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "vendor", "sqlite")
-    due_messages(stage, frozen)
-    make_row(4, 3, 0, 0)
-
-    deliver("t")
-
-    assert stage.calls == ["recovery", "head", "wave", "scan"]
-
-
-def test_i23_a_message_deadline_that_fails_at_finish_fails_the_pass(stage: Stage, frozen: FrozenClock) -> None:
-    stage.messages.inert = False
-    stage.messages.on_deadline = lambda: fail() if "scan" in stage.calls else None
-    make_row(4, 3, 0, 0)
-
-    result = deliver("t")
-
-    assert stage.calls == ["recovery", "head", "scan"]
-    assert (result.outcome, row_of().processed) == (Outcome.FAILED, 3)
-    assert row_of().alarm_at is not None
-
-
-def test_messages_that_cannot_say_hold_no_canonical_work_back(stage: Stage, frozen: FrozenClock) -> None:
-    stage.messages.inert = False
-    stage.messages.on_deadline = fail
-    make_row(4, 3, 0, 0)
-
-    result = deliver("t")
-
-    assert ("recovery" in stage.calls, "head" in stage.calls) == (True, True)
-    assert (result.outcome, row_of().processed) == (Outcome.FAILED, 3)
-
-
-@pytest.mark.parametrize("port", ["sink", "messages"])
-def test_a_quiet_thread_whose_port_cannot_say_fails_as_a_pass_and_backs_off(
-    stage: Stage, frozen: FrozenClock, port: str
-) -> None:
-    """Not as a raw error out of the begin transaction: it would leave no trace and its text might be logged."""
-    getattr(stage, port).inert = False
-    getattr(stage, port).on_deadline = fail
-    make_row(4, 4, 0, 0)
-
-    result = deliver("t")
-
-    assert result.outcome is Outcome.FAILED
-    assert "4242" not in result.error
-    row = row_of()
-    assert (row.dirty, row.processed, row.failures, row.lease_token) == (4, 4, 1, None)
-    assert row.alarm_at is not None
-    assert row.alarm_at >= frozen.at + 500 * MS
 
 
 # --- Gating -------------------------------------------------------------------------------------

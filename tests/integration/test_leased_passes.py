@@ -73,6 +73,31 @@ def test_l31_a_pass_that_was_taken_over_writes_nothing_and_its_settlement_stays(
         assert [run.outcome for run in PassRun.objects.order_by("id")] == ["lease_lost", "ran"]
 
 
+@rolled_back
+@pytest.mark.parametrize(("jump", "meanwhile"), [(-60, Outcome.BUSY), (29, Outcome.BUSY), (60, Outcome.RAN)])
+def test_l28_l29_a_clock_that_jumps_lets_no_two_passes_of_a_thread_commit(
+    stage: Stage, frozen: FrozenClock, jump: int, meanwhile: Outcome
+) -> None:
+    """Forward it may look like an expiry: then the second pass counts and the first commits nothing."""
+    seen: list[Outcome] = []
+
+    def another_worker_looks(work: Work) -> None:
+        if not seen:
+            seen.append(Outcome.RAN)
+            frozen.at += timedelta(seconds=jump)
+            seen.append(deliver("t").outcome)
+
+    stage.runtime.on_head = another_worker_looks
+    make_row(4, 3, 0, 0)
+
+    outcome = deliver("t").outcome
+
+    assert seen[1] is meanwhile
+    assert outcome is (Outcome.LEASE_LOST if meanwhile is Outcome.RAN else Outcome.RAN)
+    assert (row_of().processed, row_of().lease_token) == (4, None)
+    assert PassRun.objects.filter(outcome="ran").count() == 1
+
+
 def test_l33_a_slot_that_a_lease_hides_is_not_swept_and_is_handed_over_by_the_finish(
     stage: Stage, frozen: FrozenClock, sent: list[Hint]
 ) -> None:
