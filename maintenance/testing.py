@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
 
 from maintenance import clock, dispatch, failpoints, passes, rearm
-from maintenance.clock import FrozenClock
+from maintenance.clock import DatabaseClock, FrozenClock
 from maintenance.delivery import Delivery
 from maintenance.models import MutationLease, ThreadMaintenance
 from maintenance.passes import Result
@@ -35,6 +36,27 @@ def frozen_clock(at: datetime | None = None) -> Iterator[FrozenClock]:
     start = at or timezone.now().replace(microsecond=0)
     with clock.installed(FrozenClock(start)) as installed:
         assert isinstance(installed, FrozenClock)  # noqa: S101 - narrows the type
+        yield installed
+
+
+class MovedClock(DatabaseClock):
+    """The database's clock, so much ahead: as if that time had gone by for everything that is stored."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+    def expression(self) -> tuple[str, list[Any]]:
+        return f"(clock_timestamp() + interval '{self.ahead.total_seconds():f} seconds')", []
+
+
+@contextmanager
+def moved_clock() -> Iterator[MovedClock]:
+    """The database's clock for this process, which a test moves ahead by adding to `.ahead`."""
+    with clock.installed(MovedClock()) as installed:
+        assert isinstance(installed, MovedClock)  # noqa: S101 - narrows the type
         yield installed
 
 
