@@ -18,6 +18,9 @@ from django.db import DatabaseError, IntegrityError, InterfaceError, Operational
 MAX_MESSAGE = 8_192
 """Longest message of an error, in characters."""
 
+MAX_REASON = 4_096
+"""Longest reason of a denial, in characters."""
+
 _DATABASES = {"django", "psycopg", "sqlite3"}
 """Packages whose errors quote rows."""
 
@@ -77,7 +80,15 @@ class MutationRefused(WakefulError):
 
 
 class OperationDenied(WakefulError):
-    """The actor may not perform this operation; nothing was read or written."""
+    """The actor may not perform this operation; nothing was read or written.
+
+    `operation` and `reason` are empty where the denial comes before both are known.
+    """
+
+    def __init__(self, message: str = "", *, operation: str = "", reason: str = "") -> None:
+        self.operation = operation
+        self.reason = bounded(reason or message, MAX_REASON)
+        super().__init__(message or f"{operation} is denied: {self.reason}")
 
 
 class PassInterrupted(BaseException):

@@ -59,6 +59,11 @@ class Submission(models.Model):
 
     class Meta:
         default_permissions = ("view",)
+        permissions: ClassVar = [
+            ("submit_submission", "Can submit work"),
+            ("abort_submission", "Can abort a submission"),
+            ("retry_submission", "Can have a submission tried again"),
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["thread", "principal", "idempotency_key"], name="wakeful_submission_key"),
             models.UniqueConstraint(fields=["thread", "queue_sequence"], name="wakeful_submission_queue"),

@@ -30,6 +30,10 @@ class Thread(models.Model):
 
     class Meta:
         default_permissions = ("view",)
+        permissions: ClassVar = [
+            ("verify_thread", "Can verify a thread"),
+            ("export_thread", "Can export the log of a thread"),
+        ]
         constraints: ClassVar = [
             models.CheckConstraint(
                 condition=Q(tail_sequence__gte=0, next_queue_sequence__gte=1), name="wakeful_thread_counts"

@@ -59,6 +59,7 @@ class ToolCall(models.Model):
 
     class Meta:
         default_permissions = ("view",)
+        permissions: ClassVar = [("resolve_unknown", "Can say what became of an unknown call")]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["submission", "turn", "call"], name="wakeful_tool_call"),
             models.CheckConstraint(condition=Q(status__in=CallStatus.values), name="wakeful_tool_call_status"),
@@ -135,6 +136,7 @@ class Approval(models.Model):
 
     class Meta:
         default_permissions = ("view",)
+        permissions: ClassVar = [("resolve_approval", "Can approve or deny")]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["submission", "name"], name="wakeful_approval_name"),
             models.CheckConstraint(
@@ -165,6 +167,7 @@ class Event(models.Model):
 
     class Meta:
         default_permissions = ("view",)
+        permissions: ClassVar = [("send_event", "Can send an event to a thread")]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["thread", "name", "key"], name="wakeful_event_key"),
         ]
