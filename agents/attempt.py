@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 from django.db import DatabaseError, InterfaceError
 
-from agents import answers, failpoints, ledger, log, metrics, records, settlement, suspension, transactions
+from agents import answers, calls, failpoints, ledger, log, metrics, records, settlement, suspension, transactions
 from agents.answers import Question
 from agents.canonical import Json
 from agents.conf import get_settings
@@ -220,6 +220,7 @@ class Attempt:
                     joined=self.joined(),
                 ),
                 append,
+                with_records=self._left_open(),
             )
             failpoints.hit(failpoints.SETTLE_APPENDED, self.thread_id)
         metrics.settlements.labels(result.outcome).inc()
@@ -242,6 +243,12 @@ class Attempt:
         """The fenced transaction that settles: gives the append to the log. Nothing is recorded after it."""
         with self._appending, self.work.fenced(progress=True):
             yield self._append
+
+    def _left_open(self) -> tuple[NewRecord, ...]:
+        """Says which calls of earlier attempts this one did not come by again: nobody will hear of them any more."""
+        if not self.journal.knows("tool-prepared"):
+            return ()
+        return calls.audit(self.claimed.submission_id, "the run ended without coming back to this call")
 
     def joined(self) -> Sequence[UUID]:
         """What settles with this run; asked for only if the run ever took followers along."""

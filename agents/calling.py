@@ -16,72 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from inspect import isawaitable
 from typing import Any
 
-from agents import canonical, failpoints, metrics, records, settlement, unknowns
+from agents import canonical, failpoints, metrics, settlement, tries, unknowns
 from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
-from agents.canonical import Json, NotJson
+from agents.canonical import NotJson
 from agents.conf import get_settings
-from agents.errors import BudgetExhausted, CallRefused, OutcomeUnknown, RetryLater, ToolFailed, ToolFailure
-from agents.log import Batch
-from agents.models import CallStatus, ToolCall
-from agents.records import Failure, NewRecord, ToolCallPrepared, ToolCallResolved, ToolCallSettled
-from agents.tools import RERUNNABLE, Tool, digest_of, key_of
+from agents.errors import BudgetExhausted, OutcomeUnknown, RetryLater, ToolFailure
+from agents.tools import RERUNNABLE
+from agents.tries import Call, Ended, Recorded, Try
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed, described, kind_of
 
 RESULT_TAG = "ToolResultError"
 """Tag of a call whose tool ran and gave what cannot be recorded."""
-
-TURN = 0
-"""Handlers have no turns; a call is known by its name within the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a call ended, as it is recorded."""
-
-    result: Json
-    is_failure: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One call that a handler wants to make."""
-
-    name: str
-    """Unique within the run."""
-    tool: Tool
-    arguments: Json
-
-    @property
-    def digest(self) -> str:
-        return digest_of(self.tool.name, self.arguments)
-
-    def value(self, ended: Ended) -> Any:
-        """What the handler gets. Raises `ToolFailed`."""
-        if not ended.is_failure:
-            return canonical.parse(ended.result)
-        failure = Failure.model_validate(canonical.parse(ended.result))
-        raise ToolFailed(tool=self.tool.name, call=self.name, tag=failure.error_tag, reason=failure.message)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
-    """A call that is prepared: it may run now, and what came of it must be recorded."""
-
-    call: Call
-    tries: int
-    kind: str
-    """As it was recorded: a later release may declare the tool otherwise."""
-
-    def bound(self, attempt: Attempt, context: Any) -> Callable[[], Any]:
-        """The tool with all its arguments."""
-        key = key_of(attempt.claimed.submission_id, TURN, self.call.name)
-        return self.call.tool.bound(self.call.arguments, key, context)
-
 
 Outcome = Ended | RetryLater | OutcomeUnknown
 """What the tool's code came to."""
@@ -94,7 +42,7 @@ def begin(attempt: Attempt, call: Call) -> Ended | Try:
     Leaves by `Suspended` if the call is open and may not be run again.
     """
     with attempt.stopping():
-        recorded = _Recorded.of(attempt, call.name)
+        recorded = Recorded.of(attempt, call.name)
     recorded.check(call)
     if recorded.ended is not None:
         metrics.tool_calls.labels("replayed").inc()
@@ -109,7 +57,7 @@ def begin(attempt: Attempt, call: Call) -> Ended | Try:
     attempt.boundary()
     _check_budget(attempt)
     made = Try(call=call, tries=recorded.tries + 1, kind=call.tool.kind)
-    _prepare(attempt, made)
+    tries.prepare(attempt, made)
     return made
 
 
@@ -164,10 +112,13 @@ def finish(attempt: Attempt, made: Try, outcome: Outcome) -> Ended:
     failpoints.hit(failpoints.TOOL_RAN, attempt.thread_id)
     match outcome:
         case Ended():
-            _settle(attempt, made, outcome)
+            if made.kind == "stepped":
+                # It may have swallowed the stop of one of its steps, and then knows nothing.
+                attempt.raise_if_stopped()
+            tries.settle(attempt, made, outcome)
             return outcome
         case RetryLater():
-            _permit(attempt, made, outcome)
+            tries.permit(attempt, made, outcome)
             raise outcome
         case OutcomeUnknown():
             if made.kind == "ordinary":
@@ -176,153 +127,12 @@ def finish(attempt: Attempt, made: Try, outcome: Outcome) -> Ended:
                 raise Halted(outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """What the log says of a call. History decides, not the row."""
-
-    tries: int = 0
-    """How often it was prepared."""
-    tool: str = ""
-    digest: str = ""
-    kind: str = ""
-    ended: Ended | None = None
-    is_open: bool = False
-
-    @classmethod
-    def of(cls, attempt: Attempt, name: str) -> _Recorded:
-        """Reads one try after the other: each but the last has ended without an effect."""
-        found = cls()
-        while (prepared := _payload(attempt, "tool-prepared", found.tries + 1, name)) is not None:
-            tries = found.tries + 1
-            settled = _payload(attempt, "tool-settled", tries, name)
-            resolved = None if settled else _payload(attempt, "tool-resolved", tries, name)
-            found = cls(
-                tries=tries,
-                tool=prepared["tool"],
-                digest=prepared["digest"],
-                kind=prepared["kind"],
-                ended=Ended(canonical.encode(settled["result"]), settled["is_failure"]) if settled else None,
-                is_open=settled is None and resolved is None,
-            )
-        return found
-
-    def check(self, call: Call) -> None:
-        """A result stands for what was asked; another question under the same name has none."""
-        if self.tries and (self.tool, self.digest) != (call.tool.name, call.digest):
-            raise CallRefused(
-                f"call {call.name!r} is recorded as one of tool {self.tool!r} with other arguments or another tool; "
-                "a handler must make the same calls each time (take times and random values from ctx.step)"
-            )
-
-
-def _payload(attempt: Attempt, kind: str, tries: int, name: str) -> Any:
-    return attempt.journal.payload(records.call_id(kind, attempt.run, TURN, tries, name))
-
-
 def _check_budget(attempt: Attempt) -> None:
     """Counted from the log and what this attempt added, so that no restart refills it."""
     made = attempt.journal.count("tool-prepared") + attempt.prepared
     maximum = get_settings().max_tool_calls
     if made >= maximum:
         raise BudgetExhausted(f"the run has made {made} tool calls; at most {maximum} are allowed")
-
-
-def _prepare(attempt: Attempt, made: Try) -> None:
-    """Commits that the tool is about to run: from here on it may have had its effect."""
-    call, now = made.call, attempt.now()
-    payload = ToolCallPrepared(
-        run=attempt.run,
-        turn=TURN,
-        call=call.name,
-        tries=made.tries,
-        tool=call.tool.name,
-        kind=call.tool.kind,
-        arguments=call.arguments,
-        digest=call.digest,
-    )
-    failpoints.hit(failpoints.TOOL_BEFORE, attempt.thread_id)
-    # Race closed: a takeover since the last commit; what runs must be ours, and open for whoever comes after us.
-    with attempt.writing(f"call {call.name!r}", progress=False) as append:
-        _append(append, "tool-prepared", attempt, made, payload)
-        if made.tries == 1:
-            ToolCall.objects.create(
-                submission_id=attempt.claimed.submission_id,
-                turn=TURN,
-                call=call.name,
-                tool=call.tool.name,
-                kind=call.tool.kind,
-                arguments=call.arguments,
-                status=CallStatus.PREPARED,
-                prepared_at=now,
-                updated_at=now,
-            )
-        else:
-            _rows(attempt, made).update(
-                status=CallStatus.PREPARED,
-                tries=made.tries,
-                kind=call.tool.kind,
-                unknown_reason="",
-                prepared_at=now,
-                updated_at=now,
-            )
-        failpoints.hit(failpoints.TOOL_PREPARING, attempt.thread_id)
-    attempt.prepared += 1
-    failpoints.hit(failpoints.TOOL_PREPARED, attempt.thread_id)
-
-
-def _settle(attempt: Attempt, made: Try, ended: Ended) -> None:
-    """Commits the result: from here on the tool never runs again for this call."""
-    call = made.call
-    payload = ToolCallSettled(
-        run=attempt.run,
-        turn=TURN,
-        call=call.name,
-        tries=made.tries,
-        tool=call.tool.name,
-        result=ended.result,
-        is_failure=ended.is_failure,
-        by="handler",
-    )
-    # Race closed: a takeover while the tool ran. Whoever took over has shown the call to a person or runs it again;
-    # our result comes too late and is refused.
-    with attempt.writing(f"call {call.name!r}") as append:
-        _append(append, "tool-settled", attempt, made, payload)
-        _move(attempt, made, CallStatus.SETTLED, attempt.now())
-        failpoints.hit(failpoints.TOOL_SETTLING, attempt.thread_id)
-    metrics.tool_calls.labels("failed" if ended.is_failure else "settled").inc()
-    failpoints.hit(failpoints.TOOL_SETTLED, attempt.thread_id)
-
-
-def _permit(attempt: Attempt, made: Try, asked: RetryLater) -> None:
-    """Commits that this try had no effect: the tool itself says so. The next attempt may try again."""
-    payload = ToolCallResolved(
-        run=attempt.run,
-        turn=TURN,
-        call=made.call.name,
-        tries=made.tries,
-        resolution="never-started",
-        author="tool",
-        reason=asked.message,
-    )
-    with attempt.writing(f"call {made.call.name!r}", progress=False) as append:
-        _append(append, "tool-resolved", attempt, made, payload)
-        _move(attempt, made, CallStatus.PERMITTED, attempt.now())
-        failpoints.hit(failpoints.TOOL_SETTLING, attempt.thread_id)
-    metrics.tool_calls.labels("not now").inc()
-    failpoints.hit(failpoints.TOOL_SETTLED, attempt.thread_id)
-
-
-def _append(append: Callable[[Batch], None], kind: str, attempt: Attempt, made: Try, payload: records.Payload) -> None:
-    record_id = records.call_id(kind, attempt.run, TURN, made.tries, made.call.name)
-    append(Batch(record_id, [NewRecord(record_id, payload)]))
-
-
-def _rows(attempt: Attempt, made: Try) -> Any:
-    return ToolCall.objects.filter(submission_id=attempt.claimed.submission_id, turn=TURN, call=made.call.name)
-
-
-def _move(attempt: Attempt, made: Try, status: CallStatus, now: datetime) -> None:
-    _rows(attempt, made).update(status=status, updated_at=now)
 
 
 def _failed(tag: str, message: str) -> Ended:

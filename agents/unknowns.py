@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 from uuid import UUID
 
-from agents import canonical, failpoints, ledger, log, metrics, reconciling, records, settlement, tools
+from agents import calls, canonical, failpoints, ledger, log, metrics, reconciling, records, settlement, tools
 from agents.attempt import Attempt, Suspended
 from agents.canonical import Json
 from agents.errors import StateConflict
 from agents.log import Batch
 from agents.models import CallStatus, ResolutionKind, Submission, ToolCall, ToolKind, UnknownResolution
-from agents.records import NewRecord, Payload, RepairAnnotated, ToolCallResolved, ToolCallSettled, ToolCallUnknown
+from agents.records import NewRecord, Payload, RepairAnnotated, ToolCallResolved, ToolCallSettled
 from agents.recovery.classify import Decision, Facts
 from agents.states import Ending, State, sources
 from agents.tools import Answer, Done, Failed, NeverStarted, SafeRetry, StillUnknown
@@ -32,7 +32,6 @@ INTERRUPTED = "the attempt that made the call ended without recording a result"
 RECONCILER = "reconciler"
 RECONCILED_TAG = "ReconciledAsFailed"
 RESOLVED_TAG = "ResolvedAsFailed"
-MAX_REASON = 500
 
 Append = Callable[[Batch], None]
 
@@ -107,14 +106,6 @@ def open_calls(submission_id: UUID) -> Iterable[ToolCall]:
     return list(rows.exclude(kind__in=tools.RERUNNABLE).order_by("pk"))
 
 
-def audit(submission_id: UUID, reason: str) -> tuple[NewRecord, ...]:
-    """Marks what is still open of a submission that ends, and gives the records that say so, for its last batch."""
-    rows = ToolCall.objects.filter(submission_id=submission_id, status=CallStatus.PREPARED).order_by("pk")
-    made = tuple(_unknown(row, reason) for row in rows)
-    rows.update(status=CallStatus.UNKNOWN, unknown_reason=bounded(reason, MAX_REASON), updated_at=clock.now())
-    return made
-
-
 def _accept(work: Work, row: ToolCall, answer: Answer) -> None:
     """Records what a reconciler found out, at once: the next one may take long or fail."""
     ended = isinstance(answer, Done | Failed)
@@ -151,9 +142,9 @@ def _mark_all(work: Work, facts: Facts, uncertain: list[tuple[ToolCall, str]]) -
 
 def _mark(row: ToolCall, reason: str, append: Append) -> None:
     """One batch for each call and try: a later mark is a fact of its own."""
-    record = _unknown(row, reason)
+    record = calls.unknown_record(row, reason)
     append(Batch(record.record_id, [record]))
-    _move(row, CallStatus.UNKNOWN, unknown_reason=bounded(reason, MAX_REASON))
+    _move(row, CallStatus.UNKNOWN, unknown_reason=bounded(reason, calls.MAX_REASON))
     metrics.tool_calls.labels("unknown").inc()
 
 
@@ -207,7 +198,7 @@ def _settle(row: ToolCall, result: Json, resolution: str, author: str, reason: s
         by=by,
     )
     resolved = _resolved(row, resolution, author, reason)
-    record = NewRecord(_id("tool-settled", row), settled)
+    record = NewRecord(calls.record_id("tool-settled", row), settled)
     append(Batch(record.record_id, [record, resolved]))
     _move(row, CallStatus.SETTLED)
 
@@ -231,23 +222,7 @@ def _resolved(row: ToolCall, resolution: str, author: str, reason: str) -> NewRe
             "reason": reason,
         }
     )
-    return NewRecord(_id("tool-resolved", row), payload)
-
-
-def _unknown(row: ToolCall, reason: str) -> NewRecord:
-    payload = ToolCallUnknown(
-        run=records.run_id(row.submission_id),
-        turn=row.turn,
-        call=row.call,
-        tries=row.tries,
-        tool=row.tool,
-        reason=bounded(reason, MAX_REASON),
-    )
-    return NewRecord(_id("tool-unknown", row), payload)
-
-
-def _id(kind: str, row: ToolCall) -> str:
-    return records.call_id(kind, records.run_id(row.submission_id), row.turn, row.tries, row.call)
+    return NewRecord(calls.record_id("tool-resolved", row), payload)
 
 
 def _failure(tag: str, message: str) -> Json:

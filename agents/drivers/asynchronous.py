@@ -21,8 +21,8 @@ from django.db import connection, connections
 from agents import approvals, calling, canonical, events, joining, timers
 from agents.approvals import Decision
 from agents.attempt import Attempt
-from agents.calling import Call, Ended, Try
 from agents.drivers.context import BaseContext, as_duration, encode_output, optional_duration
+from agents.tries import Call, Ended, Try
 from maintenance.errors import INTERRUPTIONS
 
 LOOK = 0.25
@@ -146,7 +146,7 @@ def call(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attemp
 
 async def _with_own_thread(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:
     """The thread for synchronous code is ours, so that a pass may itself run inside somebody's `sync_to_async`."""
-    async with ThreadSensitiveContext(executor=_executor()):
+    async with ThreadSensitiveContext(executor=helper()):
         await sync_to_async(connection.close_if_unusable_or_obsolete)()
         try:
             return await _watched(handler, attempt, value)
@@ -204,6 +204,10 @@ def _executor() -> ThreadPoolExecutor:
         _own.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wakeful-async")
         _own.pid = os.getpid()
     return _own.executor
+
+
+helper: Callable[[], ThreadPoolExecutor] = _executor
+"""Where synchronous code of this thread's coroutine handlers runs; the test kit puts its own here."""
 
 
 def stop() -> None:

@@ -14,10 +14,10 @@ import structlog
 from agents import approvals, calling, canonical, events, joining, timers, tools
 from agents.approvals import Decision
 from agents.attempt import Attempt
-from agents.calling import Call, Try
 from agents.canonical import Json, NotJson
 from agents.conf import get_settings
 from agents.errors import ApprovalDenied, CallRefused, StepError
+from agents.tries import Call, Try
 
 MAX_STEP_NAME = 200
 

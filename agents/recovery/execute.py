@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import aborts, failpoints, ledger, log, metrics, records, settlement, suspension, unknowns
+from agents import aborts, calls, failpoints, ledger, log, metrics, records, settlement, suspension, unknowns
 from agents.attempt import logger
 from agents.errors import AppendConflict, StateConflict
 from agents.log import Batch
@@ -119,7 +119,7 @@ def _settle_exhausted(work: Work, facts: Facts) -> str:
                 joined=ledger.joined_to(facts.submission_id),
             ),
             lambda batch: _append(work, batch),
-            with_records=(note, *unknowns.audit(facts.submission_id, LEFT_OPEN)),
+            with_records=(note, *calls.audit(facts.submission_id, LEFT_OPEN)),
         )
         failpoints.hit(failpoints.REPAIR_WRITTEN, work.thread_id)
     failpoints.hit(failpoints.REPAIR_AFTER, work.thread_id)
