@@ -7,9 +7,9 @@ it stands on; the functions do the rest. Nothing here is imported by production 
 from __future__ import annotations
 
 from agents.testing.alarms import assert_alarm, refute_alarm
-from agents.testing.crashes import crash_at
+from agents.testing.crashes import crash_at, expect_crash
 from agents.testing.declaring import agent_for_test
-from agents.testing.scripts import Script, dies_after, scripted_tool
+from agents.testing.scripts import Script, crash_after_effect, scripted_tool
 from agents.testing.session import DurableTests, durable_testing, run_due_passes, travel
 from agents.testing.submissions import settled, waiting
 from maintenance.testing import Crash
@@ -20,9 +20,10 @@ __all__ = [
     "Script",
     "agent_for_test",
     "assert_alarm",
+    "crash_after_effect",
     "crash_at",
-    "dies_after",
     "durable_testing",
+    "expect_crash",
     "refute_alarm",
     "run_due_passes",
     "scripted_tool",

@@ -1,4 +1,4 @@
-"""A process that dies on order: at a named place, without cleaning up."""
+"""Processes that die on order: at a named place, or after the effect of a scripted tool, without cleaning up."""
 
 from __future__ import annotations
 
@@ -16,19 +16,35 @@ def crash_at(name: str, *, nth: int = 1) -> Iterator[None]:
     """The block is a process that dies when it comes to the failpoint `name` for the `nth` time.
 
     What it had committed stays, nothing else does. Its death is found out at once, as by the timer of a worker on the
-    same machine, so `run_due_passes()` goes on like another worker. Raises `AssertionError` if the place was never
+    same machine, so `run_due_passes()` goes on like another worker. Raises `AssertionError` if the place was not
     reached, `ValueError` for a name that no code hits (`agents.failpoints` and `maintenance.failpoints` list them).
     """
     with armed_failpoints() as points:
         _arm(points, name, nth)
+        crashed = False
         try:
             yield
         except Crash:
-            pass
-        else:
+            crashed = True
+        if points.pending or not crashed:
             message = f"{name} was not reached {nth} times; passed by were: {', '.join(points.seen) or 'none'}"
             raise AssertionError(message)
     _find_the_dead()
+
+
+@contextmanager
+def expect_crash() -> Iterator[None]:
+    """The block is a process that dies by what a test has put into it, such as `crash_after_effect()`.
+
+    Raises `AssertionError` if it does not.
+    """
+    try:
+        yield
+    except Crash:
+        _find_the_dead()
+    else:
+        message = "nothing crashed"
+        raise AssertionError(message)
 
 
 def _arm(points: Failpoints, name: str, times: int) -> None:

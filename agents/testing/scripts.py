@@ -19,7 +19,7 @@ class _Deadly:
     """An effect after which the process dies."""
 
 
-def dies_after() -> Any:
+def crash_after_effect() -> Any:
     """An answer of a script: the tool has its effect, then its process dies before the result can be recorded."""
     return _Deadly()
 
@@ -70,7 +70,7 @@ def scripted_tool(tool: str | Callable[..., Any], *answers: Any) -> Iterator[Scr
     """Replaces a declared tool for the time of the block: its calls get the answers, in order.
 
     `tool` is its name or its function; kind and reconciler stay as declared. An answer that is an exception is raised,
-    `dies_after()` ends the process after the effect. A call beyond the script
+    `crash_after_effect()` ends the process after the effect. A call beyond the script
     fails, and so does the block.
     """
     declared = tools.get(tool)

@@ -19,9 +19,10 @@ from agents.testing import (
     DurableTests,
     agent_for_test,
     assert_alarm,
+    crash_after_effect,
     crash_at,
-    dies_after,
     durable_testing,
+    expect_crash,
     refute_alarm,
     run_due_passes,
     scripted_tool,
@@ -171,10 +172,10 @@ class TestUnderPytest:
         assert failure is not None
         assert "declined" in failure.message
 
-    def test_a_process_that_dies_after_the_effect_leaves_an_unknown_call(self, charge: list[int]) -> None:
-        with agent_for_test(pay) as agent, scripted_tool("charge", dies_after()) as script:
+    def test_a_process_that_crash_after_effect_the_effect_leaves_an_unknown_call(self, charge: list[int]) -> None:
+        with agent_for_test(pay) as agent, scripted_tool("charge", crash_after_effect()) as script:
             receipt = submit(T, agent, 5)
-            with crash_at("tools:ran"):
+            with expect_crash():
                 run_due_passes()
             run_due_passes()
         assert len(script) == 1
@@ -243,6 +244,16 @@ class TestUnderPytest:
             told = pytest.raises(AssertionError, match=r"tools:ran was not reached.*step:before-append")
             with told, crash_at("tools:ran"):
                 run_due_passes()
+
+    def test_another_crash_than_the_ordered_one_does_not_count(self, charge: list[int]) -> None:
+        with agent_for_test(pay) as agent, scripted_tool("charge", crash_after_effect()):
+            submit(T, agent, 5)
+            with pytest.raises(AssertionError, match="tools:ran was not reached"), crash_at("tools:ran"):
+                run_due_passes()
+
+    def test_a_block_in_which_nothing_crashes_is_told(self) -> None:
+        with pytest.raises(AssertionError, match="nothing crashed"), expect_crash():
+            run_due_passes()
 
     def test_a_misspelt_failpoint_is_refused(self) -> None:
         with pytest.raises(ValueError, match="no failpoint 'step:after'"), crash_at("step:after"):

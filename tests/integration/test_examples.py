@@ -1,0 +1,23 @@
+"""The examples' own tests pass: each is a project of its own, with its own run of pytest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("example", ["support_desk"])
+def test_the_tests_of_an_example_pass(example: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "DATABASE_"))}
+    environment |= {"WAKEFUL_APPS": f"examples.{example}", "WAKEFUL_VAR": str(tmp_path), "BROKER_URL": "memory://"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"examples/{example}/tests"]
+
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
