@@ -18,6 +18,7 @@ class AgentsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from agents import failpoints  # noqa: F401 - declares our names, so that the crash matrix knows them
+        from agents import checks, failpoints  # noqa: F401 - failpoints: declares our names for the crash matrix
 
+        checks.register()
         autodiscover_modules(AGENT_MODULE)

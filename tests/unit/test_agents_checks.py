@@ -1,0 +1,60 @@
+"""The system checks of agents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.core import checks as django_checks
+
+from agents import checks
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+
+def ids(found: list[django_checks.CheckMessage]) -> list[str | None]:
+    return [message.id for message in found]
+
+
+def test_the_project_itself_passes() -> None:
+    assert checks.check_settings() == []
+    assert checks.check_ports() == []
+
+
+def test_the_checks_are_among_those_that_django_runs() -> None:
+    assert {checks.check_settings, checks.check_ports} <= django_checks.registry.registry.registered_checks
+
+
+def test_values_that_do_not_fit_together_are_named(settings: Settings) -> None:
+    settings.AGENTS = {"RETRY_BACKOFF_BASE_MS": 60_001, "LOG_PAGE": 1_025}
+    assert ids(checks.check_settings()) == ["agents.E001", "agents.E002"]
+
+
+def test_a_dictionary_that_cannot_be_read_is_an_error_with_what_is_wrong(settings: Settings) -> None:
+    settings.AGENTS = {"RETRY_BUGDET": 3}
+    (message,) = checks.check_settings()
+    assert message.id == "agents.E000"
+    assert "did you mean 'RETRY_BUDGET'" in message.msg
+
+
+def test_ports_that_are_not_named_are_an_error(settings: Settings) -> None:
+    """Passes would acknowledge accepted work without doing it."""
+    settings.MAINTENANCE = {"RUNTIME": "agents.runtime.ThreadRuntime"}
+    (message,) = checks.check_ports()
+    assert message.id == "agents.E003"
+    assert "does not name LEDGER:" in message.msg
+    assert message.hint is not None
+    assert "'LEDGER': 'agents.runtime.ThreadLedger'" in message.hint
+    settings.MAINTENANCE = {}
+    (message,) = checks.check_ports()
+    assert "RUNTIME and LEDGER" in message.msg
+
+
+def test_ports_that_a_host_names_are_its_own_business(settings: Settings) -> None:
+    settings.MAINTENANCE = {"RUNTIME": "maintenance.ports.InertRuntime", "LEDGER": "host.ports.Ledger"}
+    assert checks.check_ports() == []
+
+
+def test_something_that_is_no_dictionary_is_left_to_the_check_of_maintenance(settings: Settings) -> None:
+    settings.MAINTENANCE = None
+    assert checks.check_ports() == []
