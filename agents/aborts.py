@@ -6,7 +6,8 @@ place of the queue. Abort and completion may cross: whichever commits its settle
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -33,10 +34,14 @@ class Abort:
     author: str
     reason: str
     requested_at: datetime
+    replayed: bool = field(default=False, compare=False)
+    """It had been asked for before."""
 
 
-def abort(submission_id: UUID, *, author: str, reason: str) -> Abort:
-    """Asks for a submission's end and wakes its thread.
+def abort(
+    submission_id: UUID, *, author: str, reason: str, also: Callable[[Submission, datetime], None] | None = None
+) -> Abort:
+    """Asks for a submission's end and wakes its thread; `also` is part of the same commit, unless it is a repetition.
 
     Raises `UnknownSubmission`; `AbortRefused` if it is settled (its outcome stands) or has joined another run (abort
     that one instead). Accepting is no promise of the outcome: a run that completes first stays completed.
@@ -47,7 +52,10 @@ def abort(submission_id: UUID, *, author: str, reason: str) -> Abort:
     failpoints.hit(failpoints.ABORT_BEFORE, thread_id)
     # Race closed: a settlement or a join that commits between the look at the state and the intent.
     with maintenance.mutation(thread_id) as mutation:
-        accepted = intend(Submission.objects.get(pk=submission_id), author, reason, mutation.now)
+        row = Submission.objects.get(pk=submission_id)
+        accepted = intend(row, author, reason, mutation.now)
+        if also is not None and not accepted.replayed:
+            also(row, mutation.now)
         failpoints.hit(failpoints.ABORT_WRITTEN, thread_id)
     failpoints.hit(failpoints.ABORT_AFTER, thread_id)
     return accepted
@@ -59,10 +67,16 @@ def intend(row: Submission, author: str, reason: str, now: datetime) -> Abort:
         raise AbortRefused(f"the submission is settled: {row.outcome}")
     if row.state == State.JOINED:
         raise AbortRefused(f"the submission has joined the run of {row.host_id}; abort that one")
-    intent, _ = AbortIntent.objects.get_or_create(
+    intent, new = AbortIntent.objects.get_or_create(
         submission=row, defaults={"author": author[:200], "reason": reason, "requested_at": now}
     )
-    return Abort(submission_id=row.pk, author=intent.author, reason=intent.reason, requested_at=intent.requested_at)
+    return Abort(
+        submission_id=row.pk,
+        author=intent.author,
+        reason=intent.reason,
+        requested_at=intent.requested_at,
+        replayed=not new,
+    )
 
 
 def settle_running(attempt: Attempt) -> None:

@@ -6,6 +6,7 @@ update that also wakes the thread, or it expires. A decision becomes a record wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -70,10 +71,17 @@ def digest_of(tool: str, arguments: Json) -> str:
 
 
 def decide(
-    approval_id: UUID, decision: ApprovalDecision, *, author: str, reason: str, digest: str | None = None
+    approval_id: UUID,
+    decision: ApprovalDecision,
+    *,
+    author: str,
+    reason: str,
+    digest: str | None = None,
+    also: Callable[[Approval, datetime], None] | None = None,
 ) -> Decision:
     """Decides a question and wakes its thread; the same decision again is answered with the first one.
 
+    `also` is written in the same commit, unless it is a repetition.
     `digest`: what the person saw; another one is refused. Raises `UnknownApproval`, `ApprovalConflict` (with the
     decision that stands, or that it expired); then nothing was written.
     """
@@ -89,6 +97,8 @@ def decide(
         # the bump back and is told what stands.
         with maintenance.mutation(thread_id) as mutation:
             _decide_or_leave(approval_id, decision, author, reason, mutation.now)
+            if also is not None:
+                also(row, mutation.now)
             failpoints.hit(failpoints.DECIDE_WRITTEN, thread_id)
     except _Stands:
         return _what_stands(approval_id, decision)

@@ -190,6 +190,17 @@ class UnknownResolutionConflict(WakefulError):
     """The call has been resolved otherwise; that resolution stands, nothing was written."""
 
 
+class RetryRefused(WakefulError):
+    """A retry would change nothing until a person has spoken; nothing was written.
+
+    `refusal`: `settled`, `await-unknown-resolution` or `await-approval-decision`.
+    """
+
+    def __init__(self, refusal: str, message: str) -> None:
+        self.refusal = refusal
+        super().__init__(f"retry refused ({refusal}): {message}")
+
+
 __all__ = [
     "MAX_FAILURE",
     "MAX_TAG",
@@ -214,6 +225,7 @@ __all__ = [
     "OutcomeUnknown",
     "OwnershipLost",
     "RetryLater",
+    "RetryRefused",
     "RuntimeFailed",
     "StateConflict",
     "StepError",

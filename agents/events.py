@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,12 +24,19 @@ MAX_NAME = 200
 MAX_KEY = 256
 
 
-def send(thread_id: str, name: str, payload: Any = None, *, key: str | None = None) -> bool:
+def send(
+    thread_id: str,
+    name: str,
+    payload: Any = None,
+    *,
+    key: str | None = None,
+    also: Callable[[datetime], None] | None = None,
+) -> bool:
     """Tells a thread something and wakes it; `False` if it had been told before under this key.
 
     Events wait, in the order of their arrival, for a run that asks for their name. Without a `key` every call is an
-    event of its own. Raises, with nothing written: `UnknownThread`, `AgentInputError`, `AdmissionLimitExceeded`,
-    `EventConflict` (same key, other payload).
+    event of its own. `also` is written in the same commit, unless it is a repetition. Raises, with nothing written:
+    `UnknownThread`, `AgentInputError`, `AdmissionLimitExceeded`, `EventConflict` (same key, other payload).
     """
     text = _checked(name, payload, key)
     if not Thread.objects.filter(pk=thread_id).exists():
@@ -48,6 +56,8 @@ def send(thread_id: str, name: str, payload: Any = None, *, key: str | None = No
                 payload=text,
                 received_at=mutation.now,
             )
+            if also is not None:
+                also(mutation.now)
             failpoints.hit(failpoints.EVENT_WRITTEN, thread_id)
     except _Known:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -60,7 +61,7 @@ class _Answered(Exception):
         self.row = row
 
 
-def resolve(
+def resolve(  # noqa: PLR0913 - the words of an answer
     submission_id: UUID,
     call: str,
     resolution: ResolutionKind | str,
@@ -70,9 +71,11 @@ def resolve(
     reason: str,
     turn: int = 0,
     tries: int | None = None,
+    also: Callable[[ToolCall, datetime], None] | None = None,
 ) -> Resolution:
     """Stores the answer and wakes the thread; an abort is stored together with the intent that it means.
 
+    `also` is written in the same commit, unless it is a repetition.
     `tries`: the try that the person saw; an answer about an earlier one is refused. Raises, with nothing written:
     `UnknownSubmission`, `CallNotUnknown`, `UnknownResolutionConflict`, `CallRefused` (the answer does not fit).
     """
@@ -86,6 +89,8 @@ def resolve(
         # after the first has committed; what it then finds takes its bump back.
         with maintenance.mutation(thread_id) as mutation:
             row = _write(given, mutation.now)
+            if also is not None:
+                also(row.tool_call, mutation.now)
             failpoints.hit(failpoints.RESOLVE_WRITTEN, thread_id)
     except _Answered as answered:
         return _what_stands(given, answered.row)

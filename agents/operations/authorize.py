@@ -57,7 +57,7 @@ class Operation(StrEnum):
     """Have a submission looked at again now."""
     WAKE = "wake"
     """Make the next pass of a thread due now."""
-    FORCE_PASS = "force_pass"
+    FORCE_PASS = "force_pass"  # noqa: S105 - a maintenance pass
     """The same, out of a backoff."""
 
 

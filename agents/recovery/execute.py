@@ -63,10 +63,11 @@ def _carry_out(work: Work, facts: Facts, decision: Decision) -> str:
             return unknowns.apply(work, facts)
         case Decision.RESUME_SUSPENDED:
             return suspension.wake(work, facts)
-        case Decision.NO_ACTION:
-            return NONE
         case _:
-            return DEFERRED
+            return _LEFT_ALONE.get(decision, DEFERRED)
+
+
+_LEFT_ALONE = {Decision.NO_ACTION: NONE, Decision.AWAIT_UNKNOWN_RESOLUTION: unknowns.MARKED}
 
 
 def _review_open_calls(work: Work, facts: Facts) -> str:
