@@ -150,6 +150,8 @@ class Processes:
     nursery: Nursery
     board: Board
     maintenance: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Django settings in which all processes of the test differ from the environment."""
     started: list[Process] = field(default_factory=list)
 
     def worker(
@@ -160,7 +162,6 @@ class Processes:
         concurrency: int = 2,
         queues: str = QUEUES,
         wait: bool = True,
-        settings: dict[str, Any] | None = None,
         maintenance: dict[str, Any] | None = None,
         **entry: Any,
     ) -> Process:
@@ -168,7 +169,7 @@ class Processes:
         options = ["--pool", pool, "--concurrency", str(concurrency), "--queues", queues]
         arguments = [*_WORKER, *options, "--hostname", f"{name}@process"]
         before = self._times_ready(name)
-        process = self._start(name, {"celery": arguments}, settings, maintenance, entry)
+        process = self._start(name, {"celery": arguments}, maintenance, entry)
         if wait:
             self.wait_ready(process, more_than=before)
         return process
@@ -184,14 +185,13 @@ class Processes:
 
     def beat(self) -> Process:
         """Starts a beat."""
-        return self._start("beat", {"celery": _BEAT}, None, None, {})
+        return self._start("beat", {"celery": _BEAT}, None, {})
 
-    def act(
-        self, operation: str, *, settings: dict[str, Any] | None = None, transport: str = "", **arguments: Any
-    ) -> Process:
+    def act(self, operation: str, *, transport: str = "", breaker_seconds: float = 1.0, **arguments: Any) -> Process:
         """Has an operation carried out by a process of its own, which may be killed."""
         command = {"operation": operation, "arguments": arguments}
-        return self._start(operation, command, settings, None, {"transport": transport})
+        entry = {"transport": transport, "breaker_seconds": breaker_seconds}
+        return self._start(operation, command, None, entry)
 
     @contextmanager
     def supervised(self, workers: list[Process]) -> Iterator[list[Process]]:
@@ -229,13 +229,14 @@ class Processes:
         self,
         name: str,
         command: Command,
-        settings: dict[str, Any] | None,
         maintenance: dict[str, Any] | None,
         entry: dict[str, Any],
     ) -> Process:
+        # Celery's command line prefers the environment's broker to the app's.
+        broker = {name: url for name, url in self.settings.items() if name == "BROKER_URL"}
         told = {
-            "environment": Entry(folder=str(self.board.folder), **entry).environment(),
-            "settings": {"MAINTENANCE": {**self.maintenance, **(maintenance or {})}, **(settings or {})},
+            "environment": {**Entry(folder=str(self.board.folder), **entry).environment(), **broker},
+            "settings": {**self.settings, "MAINTENANCE": {**self.maintenance, **(maintenance or {})}},
         }
         return self._bear(name, {**command, **told})
 

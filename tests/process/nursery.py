@@ -109,6 +109,8 @@ def _celery(arguments: list[str]) -> int:
     try:
         celery()
     except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
 

@@ -6,11 +6,12 @@ import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 from django.db import connection, transaction
 
-from maintenance import dispatch, ensure, passes, reaper, sweep
+from maintenance import clock, dispatch, ensure, passes, reaper, sweep
 from maintenance.delivery import Delivery
 from maintenance.errors import DurableAlarmError
 from maintenance.gate import prearmed_mutation
@@ -22,6 +23,13 @@ from tests.process.entry import board
 def submit(thread_id: str) -> int:
     """Accepts one job."""
     return jobs.submit(thread_id)
+
+
+def accept(threads: list[str], seconds_ahead: float) -> None:
+    """Accepts one job in each of these new threads, due so far ahead."""
+    due = clock.now() + timedelta(seconds=seconds_ahead)
+    for thread_id in threads:
+        jobs.accept_for(thread_id, due)
 
 
 def submit_prearmed(thread_id: str, die_at: str = "") -> int:

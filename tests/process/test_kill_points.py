@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from maintenance.conf import get_settings
 from maintenance.failpoints import EXTENSIONS, REFERENCE
 from maintenance.models import MutationLease, ThreadMaintenance
 from maintenance.testing import recorded_hints
 from tests.process import evidence
 from tests.process.board import FAIL, KILL, PAUSE
-from tests.process.jobs import Job, submit
+from tests.process.jobs import Job, Outcome, submit
 
 if TYPE_CHECKING:
     from tests.process.board import Board
@@ -48,15 +49,16 @@ PREARMED_POINTS = {
 
 ENSURE_POINTS = ("maintenance:ensure:before", "maintenance:ensure:after")
 
-PASS_POINTS = (
-    "delivery:received",
-    "maintenance:begin:before",
-    "delivery:before-lease",
-    "maintenance:begin:after",
-    "maintenance:finish:before",
-    "lease:release:before",
-    "maintenance:finish:after",
-)
+PASS_POINTS = {
+    "delivery:received": (False, False, False),
+    "maintenance:begin:before": (False, False, False),
+    "delivery:before-lease": (False, False, False),
+    "maintenance:begin:after": (True, False, False),
+    "maintenance:finish:before": (True, True, False),
+    "lease:release:before": (True, True, False),
+    "maintenance:finish:after": (False, True, True),
+}
+"""Where a pass dies, and what is durable by then: the lease, the job's outcome, the acknowledgement."""
 
 RENEWAL_POINTS = ("lease:renew:before", "lease:renew:after")
 
@@ -150,13 +152,15 @@ def test_m01_a_killed_ensure_is_whole_or_repeated(point: str, processes: Process
     new_worker_brings_it_to_rest(processes)
 
 
-@pytest.mark.parametrize("point", PASS_POINTS)
+@pytest.mark.parametrize(("point", "durable"), PASS_POINTS.items())
 def test_m02_a_pass_killed_at_any_point_is_taken_up_by_a_new_worker(
-    point: str, processes: Processes, board: Board
+    point: str, durable: tuple[bool, bool, bool], processes: Processes, board: Board
 ) -> None:
-    """The outcome of the job is recorded once, wherever the pass died, also between its record and finish."""
+    """What was in a transaction (M-06: also the whole finish) is rolled back; what was committed stays."""
     killed(processes, board, point, "deliver", thread_id=T, seq=due_thread())
 
+    row = evidence.row_of(T)
+    assert (row.lease_token is not None, Outcome.objects.exists(), not row.is_dirty) == durable
     new_worker_brings_it_to_rest(processes)
 
 
@@ -168,6 +172,19 @@ def test_m02_a_pass_killed_while_it_records_its_failure_is_taken_up_by_a_new_wor
 
     new_worker_brings_it_to_rest(processes)
     assert evidence.outcomes(T) == ["worker_lost", "ran"], "the failure itself was rolled back"
+
+
+def test_m05_a_pass_killed_between_its_end_and_its_hint_comes_back_when_its_backoff_is_over(
+    processes: Processes, board: Board
+) -> None:
+    board.order("body", FAIL)
+    killed(processes, board, "dispatch:before-publish", "deliver", thread_id=T, seq=due_thread())
+    retry_at = evidence.row_of(T).alarm_at
+    assert retry_at is not None
+
+    new_worker_brings_it_to_rest(processes)
+    assert evidence.outcomes(T) == ["failed", "ran"]
+    assert evidence.runs(T)[1].started_at >= retry_at - get_settings().early_tolerance
 
 
 @pytest.mark.parametrize("point", RENEWAL_POINTS)
