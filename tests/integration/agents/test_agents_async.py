@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.db import connections
 
 from agents import api, failpoints
@@ -188,7 +188,7 @@ def test_a_pass_may_run_inside_asynchronous_code(declare: Declare) -> None:
         asynchronous.stop()
         connections.close_all()
 
-    async_to_sync(sync_to_async(run_and_stop))()
+    asyncio.run(sync_to_async(run_and_stop)())
     assert settled(receipt).result == 5
 
 

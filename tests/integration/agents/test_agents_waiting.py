@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from agents import api, waiting
@@ -29,7 +29,7 @@ pytestmark = agents_database
 def _no_async_connection_left() -> Iterator[None]:
     """The thread for synchronous code keeps a connection, which would outlive the test's database."""
     yield
-    async_to_sync(sync_to_async(connections.close_all))()
+    run_async(sync_to_async(connections.close_all)())
 
 
 def test_a_submission_that_is_owed_has_no_settlement_yet(echo: str) -> None:
