@@ -1,16 +1,21 @@
-"""The door of agents: accept work, read what came of it. Each verb has an async twin with an `a` before its name."""
+"""The door of agents: accept work, read what came of it, operate. Each verb has an async twin with an `a` before its
+name.
+
+Every verb takes an `actor` and asks the authorizer (`AGENTS["AUTHORIZER"]`) before it reads or writes anything: a
+Django user needs a permission, `None` is trusted code, a text is the name of a trusted tool. What changes something
+for a person takes a `reason` too; both are kept.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
-from uuid import UUID
+from collections.abc import AsyncIterator
+from itertools import islice
 
 from asgiref.sync import sync_to_async
 
-from agents import log, resolutions, waiting
-from agents import settlement as settlements
-from agents.admission import Receipt, submit
+from agents.aborts import Abort
+from agents.admission import Receipt
+from agents.approvals import Decision
 from agents.drivers.asynchronous import AsyncContext
 from agents.drivers.context import Context
 from agents.errors import (
@@ -20,126 +25,131 @@ from agents.errors import (
     CallNotUnknown,
     CallRefused,
     OutcomeUnknown,
+    RetryRefused,
     ToolFailed,
     ToolFailure,
     UnknownResolutionConflict,
-    UnknownSubmission,
     UnknownTool,
 )
 from agents.log import Record
-from agents.models import ResolutionKind
+from agents.models import ApprovalDecision, ResolutionKind
+from agents.naming import SubmissionLike
+from agents.operations.authorize import Actor, Asked, Operation, OperationAuthorizer
+from agents.operations.deciding import abort, force_pass, resolve_approval, resolve_unknown, send_event, wake
+from agents.operations.explain import Explanation, explain, explain_thread
+from agents.operations.export import export
+from agents.operations.obligations import Obligation, Obligations, Severity, obligations
+from agents.operations.observing import await_for_settlement, progress, settlement, submit, wait_for_settlement
+from agents.operations.retry import Retried, retry
+from agents.operations.show import show
 from agents.operations.verify import Report, verify
 from agents.registry import agent
 from agents.resolutions import Resolution
 from agents.settlement import Settlement
 from agents.tools import Done, Failed, NeverStarted, OpenCall, SafeRetry, StillUnknown, tool
-
-SubmissionLike = Receipt | Settlement | UUID | str
-"""Whatever names a submission: its receipt, its settlement, its id."""
+from maintenance.errors import OperationDenied
 
 __all__ = [
+    "Abort",
+    "Actor",
     "AgentFailure",
+    "ApprovalDecision",
     "ApprovalDenied",
+    "Asked",
     "AsyncContext",
     "BudgetExhausted",
     "CallNotUnknown",
     "CallRefused",
     "Context",
+    "Decision",
     "Done",
+    "Explanation",
     "Failed",
     "NeverStarted",
+    "Obligation",
+    "Obligations",
     "OpenCall",
+    "Operation",
+    "OperationAuthorizer",
+    "OperationDenied",
     "OutcomeUnknown",
     "Receipt",
     "Record",
     "Report",
     "Resolution",
     "ResolutionKind",
+    "Retried",
+    "RetryRefused",
     "SafeRetry",
     "Settlement",
+    "Severity",
     "StillUnknown",
+    "SubmissionLike",
     "ToolFailed",
     "ToolFailure",
     "UnknownResolutionConflict",
     "UnknownTool",
+    "aabort",
+    "abort",
+    "aexplain",
+    "aexplain_thread",
+    "aexport",
+    "aforce_pass",
     "agent",
+    "aobligations",
     "aprogress",
+    "aresolve_approval",
     "aresolve_unknown",
+    "aretry",
+    "asend_event",
     "asettlement",
+    "ashow",
     "asubmit",
     "averify",
     "await_for_settlement",
+    "awake",
+    "explain",
+    "explain_thread",
+    "export",
+    "force_pass",
+    "obligations",
     "progress",
+    "resolve_approval",
     "resolve_unknown",
+    "retry",
+    "send_event",
     "settlement",
+    "show",
     "submit",
     "tool",
     "verify",
     "wait_for_settlement",
+    "wake",
 ]
 
+EXPORTED_AT_ONCE = 256
+"""Lines that an export hands to the event loop at a time."""
 
-def settlement(submission: SubmissionLike) -> Settlement | None:
-    """What came of a submission; `None` while it is owed. Raises `UnknownSubmission`."""
-    return settlements.read(_id_of(submission))
-
-
-def wait_for_settlement(submission: SubmissionLike, timeout: float | timedelta | None = None) -> Settlement:
-    """Waits up to `timeout` (seconds; without it, as long as it takes) and returns the settlement.
-
-    Raises `NotSettledInTime` (the work is still owed), `UnknownSubmission`, `MutationRefused` inside a transaction.
-    """
-    return waiting.wait(_id_of(submission), timeout)
-
-
-def progress(thread_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
-    """The records of the thread's log beyond sequence `after`, in order: a page of what is committed now."""
-    return log.read(thread_id, after, limit)
-
-
-def resolve_unknown(
-    submission: SubmissionLike,
-    call: str,
-    resolution: ResolutionKind | str,
-    *,
-    result: Any = None,
-    actor: str,
-    reason: str,
-    tries: int | None = None,
-) -> Resolution:
-    """A person's answer about an unknown call: what became of it, or that the submission is given up.
-
-    `completed-with-result` takes the `result`, `failed-with-error` the error's text as `result`; `never-started` and
-    `safe-retry` let the next attempt run the call again, `abort` ends the submission. Once every unknown call of the
-    submission is answered, the run goes on. The same answer again gives the first one. `tries` is the try that the
-    person was shown: an answer about an earlier one is refused.
-
-    Raises, with nothing written: `UnknownSubmission`, `CallNotUnknown`, `UnknownResolutionConflict`, `CallRefused`.
-    """
-    return resolutions.resolve(
-        _id_of(submission), call, resolution, result=result, author=actor, reason=reason, tries=tries
-    )
-
-
-asubmit = sync_to_async(submit)
-asettlement = sync_to_async(settlement)
+aabort = sync_to_async(abort)
+aexplain = sync_to_async(explain)
+aexplain_thread = sync_to_async(explain_thread)
+aforce_pass = sync_to_async(force_pass)
+aobligations = sync_to_async(obligations)
 aprogress = sync_to_async(progress)
-averify = sync_to_async(verify)
+aresolve_approval = sync_to_async(resolve_approval)
 aresolve_unknown = sync_to_async(resolve_unknown)
+aretry = sync_to_async(retry)
+asend_event = sync_to_async(send_event)
+asettlement = sync_to_async(settlement)
+ashow = sync_to_async(show)
+asubmit = sync_to_async(submit)
+averify = sync_to_async(verify)
+awake = sync_to_async(wake)
 
 
-async def await_for_settlement(
-    submission: SubmissionLike,
-    timeout: float | timedelta | None = None,  # noqa: ASYNC109 - the word of the sync twin
-) -> Settlement:
-    """As `wait_for_settlement`, without holding the event loop."""
-    return await waiting.await_(_id_of(submission), timeout)
-
-
-def _id_of(submission: SubmissionLike) -> UUID:
-    if isinstance(submission, Receipt | Settlement):
-        return submission.submission_id
-    try:
-        return submission if isinstance(submission, UUID) else UUID(str(submission))
-    except ValueError:
-        raise UnknownSubmission("that is not the id of a submission") from None
+async def aexport(thread_id: str, *, actor: Actor = None) -> AsyncIterator[str]:
+    """As `export`; asks and looks when the first line is asked for."""
+    lines = await sync_to_async(export)(thread_id, actor=actor)
+    while page := await sync_to_async(lambda: list(islice(lines, EXPORTED_AT_ONCE)))():
+        for line in page:
+            yield line

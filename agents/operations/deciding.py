@@ -11,6 +11,7 @@ from agents.aborts import Abort
 from agents.approvals import Decision
 from agents.errors import AgentInputError, UnknownApproval, UnknownThread
 from agents.models import Approval, ApprovalDecision, ResolutionKind, Submission, ToolCall
+from agents.naming import SubmissionLike, id_of
 from agents.operations import trail
 from agents.operations.authorize import Actor, Operation, authorize, reason_given
 from agents.resolutions import Resolution
@@ -21,11 +22,12 @@ DECISIONS = (ApprovalDecision.APPROVED, ApprovalDecision.DENIED)
 """What a person may say; the others are for the clock and for aborts."""
 
 
-def abort(submission_id: UUID, *, actor: Actor = None, reason: str) -> Abort:
+def abort(submission: SubmissionLike, *, actor: Actor = None, reason: str) -> Abort:
     """Asks for a submission's end, wherever it stands. A repetition is answered with the first request.
 
     Raises `OperationDenied`, `UnknownSubmission`, `AbortRefused`; nothing was written then.
     """
+    submission_id = id_of(submission)
     author = authorize(actor, Operation.ABORT, submission_id=submission_id)
     reason = reason_given(Operation.ABORT, reason)
 
@@ -45,7 +47,7 @@ def abort(submission_id: UUID, *, actor: Actor = None, reason: str) -> Abort:
 
 
 def resolve_approval(
-    approval_id: UUID,
+    approval: UUID | str | SubmissionLike,
     decision: ApprovalDecision | str,
     *,
     actor: Actor = None,
@@ -59,11 +61,12 @@ def resolve_approval(
     the person must be what is asked. Raises `OperationDenied`, `UnknownApproval`, `ApprovalConflict` (it is decided
     otherwise or has expired), `AgentInputError`; nothing was written then.
     """
+    named = _approval_id(approval) if name is None else id_of(approval)
     author = authorize(
         actor,
         Operation.RESOLVE_APPROVAL,
-        approval_id=approval_id if name is None else None,
-        submission_id=None if name is None else approval_id,
+        approval_id=named if name is None else None,
+        submission_id=None if name is None else named,
     )
     reason = reason_given(Operation.RESOLVE_APPROVAL, reason)
     if decision not in DECISIONS:
@@ -82,13 +85,12 @@ def resolve_approval(
             at=at,
         )
 
-    if name is not None:
-        approval_id = _approval_named(approval_id, name)
-    return approvals.decide(approval_id, said, author=author, reason=reason, digest=digest, also=note)
+    decided = named if name is None else _approval_named(named, name)
+    return approvals.decide(decided, said, author=author, reason=reason, digest=digest, also=note)
 
 
 def resolve_unknown(
-    submission_id: UUID,
+    submission: SubmissionLike,
     call: str,
     resolution: ResolutionKind | str,
     *,
@@ -98,12 +100,17 @@ def resolve_unknown(
     turn: int = 0,
     tries: int | None = None,
 ) -> Resolution:
-    """Says what became of an unknown call, and wakes the thread; the same answer again is answered with the first one.
+    """A person's answer about an unknown call: what became of it, or that the submission is given up.
 
-    `result` is what the call gave (`completed-with-result`) or the text of its error (`failed-with-error`). With
-    `tries`, an answer about an earlier try is refused. Raises `OperationDenied`, `UnknownSubmission`,
-    `CallNotUnknown`, `UnknownResolutionConflict`, `CallRefused`; nothing was written then.
+    `completed-with-result` takes the `result`, `failed-with-error` the error's text as `result`; `never-started` and
+    `safe-retry` let the next attempt run the call again, `abort` ends the submission. Once every unknown call of the
+    submission is answered, the run goes on. The same answer again gives the first one. `tries` is the try that the
+    person was shown: an answer about an earlier one is refused.
+
+    Raises, with nothing written: `OperationDenied`, `UnknownSubmission`, `CallNotUnknown`,
+    `UnknownResolutionConflict`, `CallRefused`.
     """
+    submission_id = id_of(submission)
     author = authorize(actor, Operation.RESOLVE_UNKNOWN, submission_id=submission_id)
     reason = reason_given(Operation.RESOLVE_UNKNOWN, reason)
 
@@ -180,6 +187,13 @@ def force_pass(thread_id: str, *, actor: Actor = None, reason: str) -> bool:
     reason = reason_given(Operation.FORCE_PASS, reason)
     _check_known(thread_id)
     return maintenance.force_pass(thread_id, actor=author, reason=reason)
+
+
+def _approval_id(approval: object) -> UUID:
+    try:
+        return approval if isinstance(approval, UUID) else UUID(str(approval))
+    except ValueError:
+        raise UnknownApproval("that is not the id of an approval; with `name`, give the submission that asks") from None
 
 
 def _approval_named(submission_id: UUID, name: str) -> UUID:

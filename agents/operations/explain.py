@@ -11,6 +11,7 @@ from uuid import UUID
 
 from agents.errors import UnknownSubmission, UnknownThread
 from agents.models import Submission, Thread
+from agents.naming import SubmissionLike, id_of
 from agents.operations import findings, phrases
 from agents.operations.authorize import Actor, Operation, authorize
 from agents.operations.findings import Abort, Around, Found, OpenApproval, OpenCall, Tries
@@ -91,8 +92,9 @@ class Explanation:
     evidence: Evidence
 
 
-def explain(submission_id: UUID, *, actor: Actor = None) -> Explanation:
+def explain(submission: SubmissionLike, *, actor: Actor = None) -> Explanation:
     """Why this submission stands where it stands. Raises `OperationDenied`, `UnknownSubmission`."""
+    submission_id = id_of(submission)
     authorize(actor, Operation.EXPLAIN, submission_id=submission_id)
     return look_at(submission_id)
 

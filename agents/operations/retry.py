@@ -12,6 +12,7 @@ from typing import Literal
 from uuid import UUID
 
 from agents.errors import RetryRefused
+from agents.naming import SubmissionLike, id_of
 from agents.operations import explain, trail
 from agents.operations.authorize import Actor, Operation, authorize, reason_given
 from agents.recovery.classify import Decision
@@ -34,12 +35,13 @@ class Retried:
     """How the submission stood when the retry was accepted."""
 
 
-def retry(submission_id: UUID, *, actor: Actor = None, reason: str) -> Retried:
+def retry(submission: SubmissionLike, *, actor: Actor = None, reason: str) -> Retried:
     """Writes the retry down and makes the thread's next pass due now; a pass that runs is followed by another.
 
     Raises `OperationDenied`, `UnknownSubmission`, and `RetryRefused` where only somebody's answer can help; nothing
     was written then.
     """
+    submission_id = id_of(submission)
     author = authorize(actor, Operation.RETRY, submission_id=submission_id)
     reason = reason_given(Operation.RETRY, reason)
     # Decided before the gate, so that a refusal leaves no generation. What changes in between costs one pass at most.

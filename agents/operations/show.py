@@ -8,6 +8,7 @@ from typing import Any
 from agents import log
 from agents.admission import Receipt
 from agents.models import Submission
+from agents.operations.authorize import Actor, Operation, authorize
 from agents.operations.verify import Report
 from agents.states import State
 
@@ -17,8 +18,12 @@ MAX_LISTED = 50
 Shown = dict[str, Any]
 
 
-def thread(thread_id: str, *, last: int = 20) -> Shown:
-    """One thread as plain JSON. Raises `UnknownThread`."""
+def show(thread_id: str, *, last: int = 20, actor: Actor = None) -> Shown:
+    """One thread as plain JSON: its queue and the `last` records of its log, payloads and all.
+
+    Raises `OperationDenied`, `UnknownThread`.
+    """
+    authorize(actor, Operation.OBSERVE, thread_id=thread_id)
     tail = log.tail_of(thread_id)
     rows = Submission.objects.filter(thread_id=thread_id)
     open_rows = rows.exclude(state=State.SETTLED)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from agents import log
 from agents.models import Submission
 from agents.operations.audit import LogAudit, Problems, Row, audit_rows, lines
+from agents.operations.authorize import Actor, Operation, authorize
 
 
 class Status(StrEnum):
@@ -55,8 +56,12 @@ ALL_SETTLED = "all-settled"
 CHECKPOINTS = Check(name="checkpoint-binding", status=Status.SKIPPED, detail="no checkpoints are stored")
 
 
-def verify(thread_id: str, *, all_settled: bool = False) -> Report:
-    """Checks one thread; with `all_settled`, also that it owes nothing. Raises `UnknownThread`. Read-only."""
+def verify(thread_id: str, *, all_settled: bool = False, actor: Actor = None) -> Report:
+    """Checks one thread; with `all_settled`, also that it owes nothing. Read-only.
+
+    Raises `OperationDenied`, `UnknownThread`.
+    """
+    authorize(actor, Operation.VERIFY, thread_id=thread_id)
     rows = [
         Row(str(pk), place, state, outcome, first)
         for pk, place, state, outcome, first in Submission.objects.filter(thread_id=thread_id)

@@ -83,7 +83,7 @@ class Command(BaseCommand):
 
     def _show(self, *, thread: str, log: int, as_json: bool, **_: Any) -> bool:
         try:
-            shown = show.thread(thread, last=log)
+            shown = show.show(thread, last=log)
         except UnknownThread as unknown:
             raise CommandError(unknown.message) from unknown
         if as_json:
