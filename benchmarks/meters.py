@@ -33,14 +33,15 @@ def percentile(values: Sequence[float], percent: int) -> float:
 class Statements:
     """The statements of this process's connection, without transaction control and health checks."""
 
-    texts: list[str] = field(default_factory=list)
+    sent: list[tuple[str, Any]] = field(default_factory=list)
+    """Each with its parameters."""
 
     def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-        self.texts.append(sql)
+        self.sent.append((sql, params))
         return execute(sql, params, many, context)
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.sent)
 
 
 @contextmanager
@@ -71,6 +72,16 @@ def counters() -> Counters:
             " (SELECT wal_sync FROM pg_stat_wal)"
         )
         return Counters(*cursor.fetchone())
+
+
+def backends() -> list[int]:
+    """The server's processes that serve this run's database, this connection's own left out."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+        return [pid for (pid,) in cursor.fetchall()]
 
 
 def clock_offset(tries: int = 20) -> timedelta:

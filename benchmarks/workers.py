@@ -42,10 +42,13 @@ class Crew:
         """Stops consuming; what is running goes on."""
         self.app.control.cancel_consumer(queue, destination=self.names, reply=True, timeout=10, limit=len(self.names))
 
+    def pids(self) -> list[int]:
+        """All worker processes and their pool children."""
+        return [pid for process in self.processes for pid in [process.pid, *children(process.pid)]]
+
     def memory(self) -> int:
-        """Resident bytes of all worker processes and their pool children."""
-        pids = [process.pid for process in self.processes]
-        return sum(_resident(pid) for parent in pids for pid in [parent, *children(parent)])
+        """Resident bytes of all of them."""
+        return sum(_resident(pid) for pid in self.pids())
 
     def kill(self) -> None:
         """Ends every process of the crew at once, as a host that goes away."""
@@ -64,10 +67,14 @@ def hired(
     idle_queue: str,
     workers: int = 2,
     concurrency: int = 1,
+    first: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Crew]:
-    """Starts `workers` prefork workers of `concurrency` children each and ends them afterwards."""
-    names = [f"bench{number}@{os.getpid()}" for number in range(workers)]
+    """Starts `workers` prefork workers of `concurrency` children each and ends them afterwards.
+
+    Their names count from `first`: two crews at once need different ones.
+    """
+    names = [f"bench{first + number}@{os.getpid()}" for number in range(workers)]
     processes = [
         _start(stand, [*_command(application, name, concurrency), "-Q", idle_queue], environment) for name in names
     ]
@@ -84,6 +91,11 @@ def children(pid: int) -> list[int]:
     with suppress(OSError):
         return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Processor time that these processes have used; a process that is not of this machine counts nothing."""
+    return sum(_cpu(pid) for pid in pids)
 
 
 def _command(application: str, name: str, concurrency: int) -> list[str]:
@@ -125,3 +137,10 @@ def _resident(pid: int) -> int:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+def _cpu(pid: int) -> float:
+    with suppress(OSError, ValueError):
+        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return 0.0

@@ -21,7 +21,7 @@ from django.db import connection
 from django.db.models import F
 
 from benchmarks import workers
-from benchmarks.meters import Counters, counters, wait_until
+from benchmarks.meters import Counters, backends, counters, wait_until
 from benchmarks.models import Entity, Record
 from benchmarks.stand import Stand
 from maintenance.models import ThreadMaintenance
@@ -54,6 +54,8 @@ class Turn:
     jobs: int
     enqueue_seconds: float
     drain_seconds: float
+    cpu_seconds: float
+    """Processor time of the workers and of their database connections' server processes during the drain."""
     spent: Counters
     out_of_order: int
 
@@ -80,12 +82,13 @@ def take_turn(stand: Stand, contestant: Contestant, *, entities: int, jobs: int)
         crew.close(contestant.queue)
         empty_tables()
         before = counters()
-        enqueue_seconds, drain_seconds = _work_off(contestant, crew, entities, jobs)
+        enqueue_seconds, drain_seconds, cpu_seconds = _work_off(contestant, crew, entities, jobs)
     contestant.verify()
     return Turn(
         jobs=jobs,
         enqueue_seconds=enqueue_seconds,
         drain_seconds=drain_seconds,
+        cpu_seconds=cpu_seconds,
         spent=counters() - before,
         out_of_order=_out_of_order(),
     )
@@ -111,15 +114,17 @@ def all_acknowledged() -> bool:
     return not (rows.filter(dirty__gt=F("processed")) | rows.filter(lease_token__isnull=False)).exists()
 
 
-def _work_off(contestant: Contestant, crew: workers.Crew, entities: int, jobs: int) -> tuple[float, float]:
+def _work_off(contestant: Contestant, crew: workers.Crew, entities: int, jobs: int) -> tuple[float, float, float]:
+    """Seconds of enqueueing and of draining, and the processor time of the drain."""
     Entity.objects.bulk_create(Entity(name=f"entity-{n}") for n in range(entities))
     started = time.monotonic()
     for number in range(jobs):
         contestant.enqueue(f"entity-{number % entities}", number)
-    enqueued = time.monotonic()
+    pids = [*crew.pids(), *backends()]
+    enqueued, used = time.monotonic(), workers.cpu_seconds(pids)
     crew.open(contestant.queue)
     wait_until(lambda: contestant.is_done(jobs), seconds=DRAIN_SECONDS, what=f"{jobs} jobs of {contestant.name}")
-    return enqueued - started, time.monotonic() - enqueued
+    return enqueued - started, time.monotonic() - enqueued, workers.cpu_seconds(pids) - used
 
 
 def _out_of_order() -> int:

@@ -5,7 +5,7 @@ Ratios compare turns of one round, minutes apart at most, so that a busy machine
 
 from __future__ import annotations
 
-from benchmarks.field import contest, plain, protocol
+from benchmarks.field import contest, plain, protocol, whole
 from benchmarks.field.contest import Contestant, Turn
 from benchmarks.options import Options
 from benchmarks.report import Outcome, Target
@@ -29,12 +29,14 @@ def run(stand: Stand, options: Options) -> Outcome:
     for name, taken in turns.items():
         _describe(outcome, name, taken)
     _compare(outcome, turns, "protocol", 1.5)
+    _compare(outcome, turns, "whole", 0.8)
     return outcome
 
 
 def _describe(outcome: Outcome, name: str, turns: list[Turn]) -> None:
     outcome.add(f"{name}: drained", [turn.drained_per_second for turn in turns], "jobs/s")
     outcome.add(f"{name}: enqueued and drained", [turn.per_second for turn in turns], "jobs/s")
+    outcome.add(f"{name}: processor time", [turn.cpu_seconds / turn.jobs * 1_000 for turn in turns], "ms/job")
     outcome.add(f"{name}: transactions", [turn.spent.commits / turn.jobs for turn in turns], "per job")
     outcome.add(f"{name}: flushes of the server", [turn.spent.flushes / turn.jobs for turn in turns], "per job")
     outcome.add(f"{name}: out of order", [float(turn.out_of_order) for turn in turns], "jobs")
@@ -44,8 +46,10 @@ def _compare(outcome: Outcome, turns: dict[str, list[Turn]], name: str, least: f
     pairs = list(zip(turns[name], turns["plain"], strict=True))
     drained = [ours.drained_per_second / theirs.drained_per_second for ours, theirs in pairs]
     total = [ours.per_second / theirs.per_second for ours, theirs in pairs]
+    spared = [theirs.cpu_seconds / ours.cpu_seconds for ours, theirs in pairs]
     outcome.add(f"RATIO {name} / plain Celery, drained", drained, "×", Target(least, at_least=True))
     outcome.add(f"ratio {name} / plain Celery, with enqueueing", total, "×")
+    outcome.add(f"ratio plain Celery / {name}, processor time", spared, "×")
 
 
 def _contestants() -> list[Contestant]:
@@ -69,5 +73,16 @@ def _contestants() -> list[Contestant]:
             enqueue=protocol.enqueue,
             is_done=lambda jobs: contest.all_recorded(jobs) and contest.all_acknowledged(),
             ports=protocol.PORTS,
+        ),
+        Contestant(
+            name="whole",
+            application="config",
+            app=wakeful,
+            queue=settings.queue,
+            idle_queue=settings.control_queue,
+            enqueue=whole.enqueue,
+            is_done=whole.is_done,
+            verify=whole.verify_all,
+            ports=whole.PORTS,
         ),
     ]
