@@ -200,6 +200,22 @@ def database_problem(error: BaseException) -> str:
     return f"the database refused the statement (SQLSTATE {state or 'unknown'})"
 
 
+def is_disconnection(error: BaseException | None) -> bool:
+    """Whether the connection to PostgreSQL broke, so that nobody knows whether the last COMMIT happened.
+
+    The driver's own errors have no SQLSTATE; the server's are of class 08 or say that it shuts down. An embedded
+    database cannot be disconnected from: there a locked file is the same class of error.
+    """
+    if error is None or not issubclass(type(error), OperationalError | InterfaceError):
+        return False
+    from_the_server = _sqlstate(error).startswith(("08", "57P"))
+    return from_the_server or (_sqlstate(error) == "" and _is_of(_slot("__cause__", error), "psycopg"))
+
+
+def _is_of(error: BaseException | None, package: str) -> bool:
+    return any(base.__module__.partition(".")[0] == package for base in type(error).__mro__)
+
+
 def _sqlstate(error: BaseException) -> str:
     for candidate in (error, _slot("__cause__", error)):
         with suppress(Exception):

@@ -28,6 +28,7 @@ from maintenance.errors import (
     WakefulError,
     alarm_operation,
     described,
+    is_disconnection,
     traced,
 )
 from maintenance.finish import Done, Finished
@@ -76,7 +77,8 @@ def _begin(delivery: Delivery) -> Begun | Finished | Outcome:
     try:
         return begin(delivery, token)
     except DurableAlarmError as error:
-        if not isinstance(error.cause, OperationalError) or connection.is_usable():
+        # Not whether the connection works: leaving the transaction, Django has already made a new one.
+        if not is_disconnection(error.cause):
             raise
         connection.close()
         return begin(delivery, token)

@@ -21,6 +21,7 @@ from maintenance.errors import (
     bounded,
     database_problem,
     described,
+    is_disconnection,
     kind_of,
     traced,
 )
@@ -194,6 +195,25 @@ def test_a_database_error_is_told_by_its_sqlstate(django: type[Exception], drive
 )
 def test_a_database_without_sqlstates_is_told_by_the_class(error: Exception, text: str) -> None:
     assert text in database_problem(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "broken"),
+    [
+        (from_the_driver(OperationalError, psycopg.OperationalError), True),
+        (from_the_driver(InterfaceError, psycopg.InterfaceError), True),
+        (from_the_driver(OperationalError, pg.AdminShutdown), True),
+        (from_the_driver(OperationalError, pg.ConnectionFailure), True),
+        (from_the_driver(OperationalError, pg.LockNotAvailable), False),
+        (from_the_driver(OperationalError, pg.QueryCanceled), False),
+        (from_the_driver(IntegrityError, pg.UniqueViolation), False),
+        (OperationalError("database is locked"), False),
+        (ValueError("x"), False),
+        (None, False),
+    ],
+)
+def test_a_broken_connection_is_told_from_a_busy_database(error: BaseException | None, broken: bool) -> None:
+    assert is_disconnection(error) is broken
 
 
 def test_a_sqlstate_that_is_no_string_is_not_believed() -> None:
