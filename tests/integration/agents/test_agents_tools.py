@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["world"]
 
-pytestmark = [agents_database, pytest.mark.usefixtures("form")]
+pytestmark = agents_database
 
 AROUND_A_CALL = [name for name in failpoints.ALL if name.startswith("tools:")]
 NEVER_RAN = {failpoints.TOOL_BEFORE, failpoints.TOOL_PREPARING, failpoints.TOOL_PREPARED}
@@ -81,6 +81,7 @@ def test_the_prepared_record_is_committed_before_the_tool_runs(declare: Declare,
     assert seen == [["thread-created", "user-input", "tool-prepared"]]
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("name", AROUND_A_CALL)
 def test_m1_an_ordinary_tool_never_runs_twice_wherever_the_crash_comes(
     declare: Declare, world: World, points: Failpoints, name: str
@@ -103,6 +104,7 @@ def test_m1_an_ordinary_tool_never_runs_twice_wherever_the_crash_comes(
         sound(all_settled=False)
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("kind", ["idempotent", "stepped"])
 @pytest.mark.parametrize("name", AROUND_A_CALL)
 def test_150_a_call_that_may_be_repeated_runs_again_by_itself_as_the_same_try(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["world"]
 
-pytestmark = [agents_database, pytest.mark.usefixtures("form")]
+pytestmark = agents_database
 
 RESOLUTIONS = ["completed-with-result", "failed-with-error", "never-started", "safe-retry", "abort"]
 RESULTS = {"completed-with-result": {"charged": 5}, "failed-with-error": "it was declined"}
@@ -153,6 +153,7 @@ def test_work_behind_an_unknown_call_waits_and_runs_after_it(unknown: api.Receip
     sound()
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("name", [failpoints.UNKNOWN_BEFORE, failpoints.UNKNOWN_WRITTEN, failpoints.UNKNOWN_AFTER])
 def test_f4_call_record_and_state_are_marked_in_one_commit(
     declare: Declare, world: World, points: Failpoints, name: str
@@ -433,6 +434,7 @@ def test_a_reconciler_may_be_a_coroutine_function(declare: Declare, world: World
 RECONCILING = [failpoints.RECONCILE_BEFORE, failpoints.RECONCILE_WRITTEN, failpoints.RECONCILE_AFTER]
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("name", RECONCILING)
 @pytest.mark.parametrize("answer", [api.Done("found"), api.SafeRetry()])
 def test_a_crash_while_an_answer_is_recorded_asks_again_or_goes_on(
@@ -785,6 +787,7 @@ def test_283_f3_giving_up_for_one_of_two_calls_ends_the_submission(pair: SideByS
 APPLYING = [failpoints.APPLY_BEFORE, failpoints.APPLY_WRITTEN, failpoints.APPLY_AFTER]
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("resolution", [one for one in RESOLUTIONS if one != "abort"])
 @pytest.mark.parametrize("name", APPLYING)
 def test_a_crash_while_answers_are_applied_applies_them_once(
