@@ -48,12 +48,12 @@ def ask(attempt: Attempt, name: str, tool: str, arguments: Any, expires_in: time
     Raises `StepError` if the arguments are not JSON, or are not those that were asked about under this name.
     """
     text = _encoded(name, arguments)
-    decided = attempt.journal.payload(records.of_run("approval-decided", attempt.run, name))
-    if decided is not None:
-        return _decision(decided["decision"], decided["resolver"], decided["reason"])
     asked = attempt.journal.payload(records.of_run("approval-requested", attempt.run, name))
     if asked is not None and asked["digest"] != digest_of(tool, text):
         raise StepError(f"approval {name!r} was asked for something else; what was approved must be what is done")
+    decided = attempt.journal.payload(records.of_run("approval-decided", attempt.run, name))
+    if decided is not None:
+        return _decision(decided["decision"], decided["resolver"], decided["reason"])
     attempt.boundary()
     found = _take_decision(attempt, name)
     if found is None:
