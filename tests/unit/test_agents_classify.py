@@ -48,6 +48,8 @@ SUSPENDED: dict[str, Any] = {"state": State.SUSPENDED, "waits_for": Wait.APPROVA
         (facts(State.INPUT_APPLIED, open_calls=("a",), fruitless=9), Decision.MARK_UNKNOWN),
         (facts(State.INPUT_APPLIED, open_calls=("a",), aborted=True), Decision.SETTLE_ABORTED),
         (facts(State.UNKNOWN, answered_calls=False), Decision.AWAIT_UNKNOWN_RESOLUTION),
+        (facts(State.UNKNOWN, answered_calls=False, open_calls=("b",)), Decision.MARK_UNKNOWN),
+        (facts(State.UNKNOWN, answered_calls=True, open_calls=("b",)), Decision.MARK_UNKNOWN),
         (facts(State.UNKNOWN, answered_calls=True), Decision.APPLY_UNKNOWN_RESOLUTIONS),
         (facts(State.UNKNOWN, answered_calls=False, aborted=True), Decision.SETTLE_ABORTED),
         (facts(**SUSPENDED), Decision.AWAIT_ANSWER),
