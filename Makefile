@@ -62,8 +62,8 @@ bench: $(STAMP) ## Measure against plain Celery (PostgreSQL and Redis)
 soak: $(STAMP) ## Run the cases that need wall-clock minutes
 	@$(PY) -m pytest -m soak --timeout 3600 $(PYTEST_ARGS)
 
-crash: $(STAMP) ## Run the cases that kill real worker processes
-	@$(PY) -m pytest -m process $(PYTEST_ARGS)
+crash: $(STAMP) ## Kill a process at every failpoint, on both databases, and see that its work ends once
+	@$(PY) -m tests.process.crash $(PYTEST_ARGS)
 
 # Locks hold for every supported Python at once and name no index. Needs `uv` on the path; only maintainers of the
 # dependencies run it. `make lock LOCK_ARGS=--upgrade` takes newer versions.

@@ -5,6 +5,7 @@ The cells are made from the list of all failpoints, so a new one without a life 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 FORMS = ["fused", "plain"] if connections["default"].vendor == "postgresql" else ["plain"]
+WHOLE = bool(os.environ.get("CRASH_MATRIX"))
+"""Whether every cell is tried in every form. Otherwise only the first cell of each failpoint is."""
+
+
+def tried() -> list[tuple[Cell, str]]:
+    """The cells with the forms of the statements in which they are tried."""
+    seen: set[str] = set()
+    made = []
+    for cell in cells():
+        first = cell.point not in seen
+        seen.add(cell.point)
+        made += [(cell, form) for form in (FORMS if first or WHOLE else FORMS[:1])]
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +51,8 @@ def cradle(child_environment: dict[str, str]) -> Iterator[Cradle]:
 
 
 @pytest.fixture
-def empty(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Let this process see what the others commit; begin and end with empty tables, at the price of one transaction."""
+def transactional_db(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Replace the plugin's: let this process see what the others commit; the tables are emptied by one transaction."""
     with django_db_blocker.unblock():
         _empty_tables()
         yield
@@ -53,13 +67,12 @@ def _empty_tables() -> None:
                 cursor.execute(f"DELETE FROM {connection.ops.quote_name(model._meta.db_table)}")
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("cell", cells(), ids=str)
+@pytest.mark.parametrize(("cell", "form"), tried(), ids=str)
 def test_a_process_killed_there_is_survived(
     cell: Cell,
     form: str,
     cradle: Cradle,
-    empty: None,
+    transactional_db: None,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
@@ -77,3 +90,20 @@ def test_a_process_killed_there_is_survived(
 
 def test_every_failpoint_has_a_cell() -> None:
     assert {cell.point for cell in cells()} == set(ALL)
+
+
+def test_a_form_that_runs_an_open_call_again_is_caught(cradle: Cradle, transactional_db: None, tmp_path: Path) -> None:
+    story = Story(cradle, Cell("tools:ran", "ordinary"), tmp_path, fused=True, variant="reruns open calls")
+
+    story.play()
+
+    assert judge(story.life, THREAD, story.path).problems == ["charge happened 2 times"]
+
+
+def test_a_form_that_forgets_what_sleeps_is_caught(cradle: Cradle, transactional_db: None, tmp_path: Path) -> None:
+    story = Story(cradle, Cell("submit:after", "sleep"), tmp_path, fused=True, variant="forgets timers")
+
+    with pytest.raises(AssertionError, match="not settled"):
+        story.play()
+
+    assert judge(story.life, THREAD, story.path).lost == 1

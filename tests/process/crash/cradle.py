@@ -6,6 +6,8 @@ failpoint. The answer (a line on standard output) is how it ended.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import signal
@@ -18,6 +20,9 @@ import django
 
 Order = dict[str, Any]
 
+WARM = ("agents.runtime", "django.db.models.sql.compiler", "tests.process.crash.living")
+"""Imported before the first fork; none of them connects to anything."""
+
 PATIENCE_SECONDS = 25
 """A process that lives longer is stuck."""
 
@@ -26,15 +31,17 @@ def main() -> None:
     """Serves until the input ends."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()
-    from tests.process.crash import living  # noqa: F401 - imported before the first fork
-
+    for name in WARM:
+        importlib.import_module(name)
+    gc.freeze()  # what every fork shares stays shared
     _hurry_commits()
     for line in sys.stdin:
         born = os.fork()
         if born == 0:
             _live(json.loads(line))
         _, status = os.waitpid(born, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
 
 
 def _hurry_commits() -> None:
@@ -85,9 +92,12 @@ def _play(order: Order) -> None:
     from maintenance import failpoints
     from maintenance.testing import moved_clock
     from tests.process.crash import effects
-    from tests.process.crash.living import World
     from tests.process.crash.lives import LIVES
+    from tests.process.crash.living import World
+    from tests.process.crash.variants import VARIANTS
 
+    if order["variant"]:
+        VARIANTS[order["variant"]]()
     left = order["nth"]
 
     def reached(point: str, _: str) -> None:

@@ -1,4 +1,4 @@
-"""What happened outside the database: one line for each effect, appended by one write, so that no crash can hide one."""
+"""What happened outside the database: one line for each effect, by one write, so that no crash can hide one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lives of the matrix: what is submitted, who does what about it, what must come of it, and which failpoints it passes.
+"""The lives of the matrix: what is submitted, who does what about it, what must come of it, which failpoints it passes.
 
 A life is lived by one process after the other, each of which repeats whatever it got no answer to: the client submits
 under its keys again, people look at what became of things and answer, workers run what is due.
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents import aborts, api, failpoints
-from agents.models import Submission
+from agents.models import LogRecord, Submission
+from agents.records import RepairAnnotated
 from agents.states import State
 from maintenance import api as maintenance
 from maintenance import ensure
@@ -45,7 +46,8 @@ class Life:
     """Settings of `AGENTS`."""
     resolution: str = ""
     """How a person ends an unknown call; by default as it was."""
-    broker_is_down: bool = False
+    loses_a_hint: bool = False
+    """The broker refuses the first hint of each process."""
 
 
 def _abort_all(_: str, receipts: list[api.Receipt]) -> None:
@@ -63,10 +65,11 @@ def _abort_once_asleep(thread_id: str, receipts: list[api.Receipt]) -> None:
 def _contradict(thread_id: str, receipts: list[api.Receipt]) -> None:
     """Once, the row forgets that it is settled; the log does not."""
     run_due_passes()
-    forgotten = Submission.objects.filter(pk=receipts[0].submission_id, state=State.SETTLED, attempts=1)
-    # The count of attempts is what tells that this has been done.
+    was_repaired = LogRecord.objects.filter(thread_id=thread_id, family=RepairAnnotated.family).exists()
     with maintenance.mutation(thread_id):
-        forgotten.update(state=State.INPUT_APPLIED, outcome="", settled_at=None, attempts=2)
+        settled = Submission.objects.filter(pk=receipts[0].submission_id, state=State.SETTLED)
+        if not was_repaired:
+            settled.update(state=State.INPUT_APPLIED, outcome="", settled_at=None)
 
 
 def _ensure(thread_id: str, _: list[api.Receipt]) -> None:
@@ -131,7 +134,7 @@ LIVES: dict[str, Life] = {
     "shipped unseen": _tool("ship", "shipped", once=("ship",), preludes=(failpoints.TOOL_RAN,)),
     "never shipped": _tool("ship", "shipped", once=("ship",), preludes=(failpoints.TOOL_PREPARED,)),
     "ensured": Life(agent="crash-echo", ends=[("completed", 1)], client=_ensure),
-    "forgotten": Life(agent="crash-echo", ends=[("completed", 1)], broker_is_down=True),
+    "forgotten": Life(agent="crash-echo", ends=[("completed", 1)], loses_a_hint=True),
     "prearmed": Life(agent="crash-echo", ends=[("completed", 1)], submits=_prearmed),
     "orphaned": Life(agent="crash-echo", ends=[("completed", 1)], preludes=(failpoints.CLAIM_AFTER,)),
 }

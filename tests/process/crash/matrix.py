@@ -51,8 +51,8 @@ class Cradle:
 class Story:
     """The processes of one cell, one after the other."""
 
-    def __init__(self, cradle: Cradle, cell: Cell, folder: Path, *, fused: bool) -> None:
-        self.cell, self._cradle, self._fused = cell, cradle, fused
+    def __init__(self, cradle: Cradle, cell: Cell, folder: Path, *, fused: bool, variant: str = "") -> None:
+        self.cell, self._cradle, self._fused, self._variant = cell, cradle, fused, variant
         self.path, self._log = str(folder / "effects"), folder / "log"
         self._lived = 0
 
@@ -61,7 +61,10 @@ class Story:
         return LIVES[self.cell.life]
 
     def play(self) -> None:
-        """Lets the processes before it die, then the one of the cell, then another one go on to the end."""
+        """Lets the processes before it die, then the one of the cell, then another one go on to the end.
+
+        Raises `AssertionError` if one of them did not die where it should, or the last one did not reach the end.
+        """
         for point in self.life.preludes:
             self._one(dies_at=point)
         self._one(dies_at=self.cell.point, nth=self.cell.nth)
@@ -76,6 +79,7 @@ class Story:
             "dies_at": dies_at,
             "nth": nth,
             "ahead": self._lived * APART,
+            "variant": self._variant,
             "settings": {"MAINTENANCE": {"FUSED": self._fused}, "AGENTS": self.life.agents},
         }
         self._lived += 1

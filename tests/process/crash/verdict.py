@@ -69,7 +69,5 @@ def _ended(settlement: api.Settlement | None) -> Ended:
 def _effects(life: Life, path: str) -> list[str]:
     counts = effects.counts(path)
     found = [f"{effect} happened {counts[effect]} times" for effect in life.once if counts[effect] != 1]
-    for effect in life.one_key:
-        if len(effects.keys(path, effect)) != 1:
-            found.append(f"{effect} happened under the keys {effects.keys(path, effect)}")
-    return found
+    keys = {effect: effects.keys(path, effect) for effect in life.one_key}
+    return [*found, *(f"{effect} happened under {len(used)} keys" for effect, used in keys.items() if len(used) != 1)]
