@@ -63,6 +63,7 @@ class Submission(models.Model):
             ("submit_submission", "Can submit work"),
             ("abort_submission", "Can abort a submission"),
             ("retry_submission", "Can have a submission tried again"),
+            ("view_payload", "Can see inputs, arguments, results and records"),
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["thread", "principal", "idempotency_key"], name="wakeful_submission_key"),

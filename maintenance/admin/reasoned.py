@@ -88,6 +88,9 @@ class ReasonedActionsAdmin(_ModelAdmin):
         view = self.admin_site.admin_view(self.act_view)
         return [path("act/<str:name>/", view, name=self._act_url_name()), *super().get_urls()]
 
+    # Under ATOMIC_REQUESTS, too, each object has a transaction of its own: a mutation of a second thread inside one
+    # transaction would be refused.
+    @transaction.non_atomic_requests
     def act_view(self, request: HttpRequest, name: str) -> HttpResponse:
         """The page between wish and deed. A GET shows it, a POST with a reason acts."""
         action = next((each for each in self.reasoned_actions if each.name == name), None)
@@ -97,7 +100,7 @@ class ReasonedActionsAdmin(_ModelAdmin):
             raise PermissionDenied
         ids = (request.POST or request.GET).getlist(ACTION_CHECKBOX_NAME)
         if request.method != "POST":
-            return self.confirm(request, action, ids, action.form())
+            return self.confirm(request, action, ids)
         form = action.form(request.POST)
         if not form.is_valid():
             return self.confirm(request, action, ids, form)
@@ -106,7 +109,7 @@ class ReasonedActionsAdmin(_ModelAdmin):
         return HttpResponseRedirect(self._back(request, ids))
 
     def confirm(
-        self, request: HttpRequest, action: ReasonedAction, ids: Sequence[str], form: ReasonForm
+        self, request: HttpRequest, action: ReasonedAction, ids: Sequence[str], form: ReasonForm | None = None
     ) -> HttpResponse:
         """The intermediate page, or back to the list if there is nothing to act on."""
         objects = [] if len(ids) > MOST_AT_ONCE else list(self._objects(request, ids))
@@ -114,6 +117,7 @@ class ReasonedActionsAdmin(_ModelAdmin):
             text = f"Choose at least one and at most {MOST_AT_ONCE}; the management command takes more."
             self.message_user(request, text, messages.ERROR)
             return HttpResponseRedirect(self._back(request, []))
+        form = form or action.form(initial=self.initial_for(action, objects))
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -121,7 +125,7 @@ class ReasonedActionsAdmin(_ModelAdmin):
             "action": action,
             "act_url": reverse(f"admin:{self._act_url_name()}", args=[action.name]),
             "back_url": self._back(request, ids),
-            "named": objects[:NAMED],
+            "named": [(each, self.name_of(each), self.details_of(request, each)) for each in objects[:NAMED]],
             "more": max(0, len(objects) - NAMED),
             "objects": objects,
             "checkbox_name": ACTION_CHECKBOX_NAME,
@@ -131,6 +135,26 @@ class ReasonedActionsAdmin(_ModelAdmin):
         }
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/wakeful_maintenance/reasoned_action.html", context)
+
+    # What an admin of another app may say differently.
+
+    def actor_of(self, request: HttpRequest) -> Any:
+        """Who acts, as `perform` takes it."""
+        return request.user.get_username()
+
+    def name_of(self, obj: Model) -> str:
+        """How pages and messages of an action call the object."""
+        return str(obj)
+
+    def details_of(self, request: HttpRequest, obj: Model) -> str:
+        """What someone has to see before acting on this object, beside its name."""
+        del request, obj
+        return ""
+
+    def initial_for(self, action: ReasonedAction, objects: Sequence[Model]) -> dict[str, Any]:
+        """What the action's form begins with."""
+        del action, objects
+        return {}
 
     def actions_for(self, request: HttpRequest, obj: Model) -> list[tuple[ReasonedAction, str]]:
         """The actions that this user may take on this object and that would do something, each with its URL."""
@@ -143,7 +167,7 @@ class ReasonedActionsAdmin(_ModelAdmin):
         return allowed and self.has_view_permission(request)
 
     def _objects(self, request: HttpRequest, ids: Iterable[str]) -> QuerySet[Any]:
-        # In one order for everybody: under ATOMIC_REQUESTS the locks of all objects are held to the end.
+        # In one order for everybody, so that two reports of the same objects read alike.
         return self.get_queryset(request).filter(pk__in=list(ids)[: MOST_AT_ONCE + 1]).order_by("pk")
 
     def _perform(
@@ -152,11 +176,11 @@ class ReasonedActionsAdmin(_ModelAdmin):
         """Each object in a transaction of its own, so that one failure stops no other."""
         report = Report()
         for obj in objects:
-            name = str(obj)
+            name = self.name_of(obj)
             try:
                 # Race closed: a deed without its entry in the admin's log, if the process ends between the two.
                 with transaction.atomic():
-                    changed = action.perform(obj, actor=request.user.get_username(), **said)
+                    changed = action.perform(obj, actor=self.actor_of(request), **said)
                     self.log_change(request, obj, f"{action.label}: {said['reason']}")
             except (WakefulError, DatabaseError) as error:
                 report.failed.append((name, described(error)))
@@ -196,7 +220,7 @@ def _as_admin_action(action: ReasonedAction) -> Callable[..., HttpResponse]:
         model_admin: ReasonedActionsAdmin, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponse:
         ids = [str(pk) for pk in queryset.values_list("pk", flat=True)[: MOST_AT_ONCE + 1]]
-        return model_admin.confirm(request, action, ids, action.form())
+        return model_admin.confirm(request, action, ids)
 
     lead_to_the_page.__name__ = action.name
     return lead_to_the_page
