@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from agents import failpoints, ledger, log, records, settlement
+from agents import calls, failpoints, ledger, log, records, settlement
 from agents.attempt import Attempt
 from agents.errors import AbortRefused, UnknownSubmission
 from agents.log import Batch
-from agents.models import AbortIntent, Approval, ApprovalDecision, CallStatus, Submission, ToolCall
-from agents.records import AbortRequested, NewRecord, ToolCallUnknown
+from agents.models import AbortIntent, Approval, ApprovalDecision, Submission
+from agents.records import AbortRequested, NewRecord
 from agents.recovery.classify import Facts
 from agents.states import Ending, Outcome, State
 from maintenance import api as maintenance
@@ -131,17 +131,7 @@ def _records(submission_id: UUID) -> tuple[NewRecord, ...]:
     asked = Approval.objects.filter(submission_id=submission_id, decision="")
     asked.update(decision=ApprovalDecision.WITHDRAWN, decided_at=now, decided_by=intent.author, reason=intent.reason)
     request = AbortRequested(submission=str(submission_id), author=intent.author, reason=intent.reason)
-    calls = ToolCall.objects.filter(submission_id=submission_id, status=CallStatus.PREPARED)
-    lost = tuple(_unknown(records.run_id(submission_id), call) for call in calls.order_by("pk"))
-    calls.update(status=CallStatus.UNKNOWN, unknown_reason=UNKNOWN_REASON, updated_at=now)
-    return (NewRecord(records.abort_id(submission_id), request), *lost)
-
-
-def _unknown(run: str, call: ToolCall) -> NewRecord:
-    payload = ToolCallUnknown(
-        run=run, turn=call.turn, call=call.call, tries=call.tries, tool=call.tool, reason=UNKNOWN_REASON
-    )
-    return NewRecord(records.call_id("tool-unknown", run, call.turn, call.tries, call.call), payload)
+    return (NewRecord(records.abort_id(submission_id), request), *calls.audit(submission_id, UNKNOWN_REASON))
 
 
 def _append(work: Work, batch: Batch) -> None:
