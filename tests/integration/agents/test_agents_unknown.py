@@ -185,23 +185,26 @@ def test_f4_a_mark_without_a_call_is_cleared_and_the_run_goes_on(declare: Declar
     assert families().count("repair-annotated") == 1
 
 
-def test_f4_a_pass_that_lost_its_thread_marks_nothing(declare: Declare, world: World, points: Failpoints) -> None:
+def test_284_f4_a_pass_that_lost_its_thread_marks_nothing(declare: Declare, world: World, points: Failpoints) -> None:
     """The fence: a stale mark would block a run that has gone on."""
-    receipt = call_one(declare, world)
+    world.tool("charge")
+    declare("buyer", lambda ctx, _: [ctx.call_tool("charge", amount=5), ctx.step("after", lambda: 1)])
+    receipt = api.submit("t", "buyer", None)
     crash(points, failpoints.TOOL_RAN)
     travel(LEASE)
 
-    def take_over(thread_id: str) -> None:
+    def go_on_elsewhere(thread_id: str) -> None:
         travel(LEASE)
         deliver(thread_id)
         resolve(receipt, "completed-with-result")
-        run()
+        crash(points, failpoints.STEP_BEFORE)
 
-    points.arm(failpoints.UNKNOWN_BEFORE, take_over)
+    points.arm(failpoints.UNKNOWN_BEFORE, go_on_elsewhere)
     assert deliver("t").outcome is Outcome.LEASE_LOST
 
-    assert settled(receipt).result == {"charged": 5}
-    assert call_rows() == [("charge", "settled", 1)]
+    assert (state(), call_rows()) == ("input_applied", [("charge", "settled", 1)])
+    run_after_a_death()
+    assert settled(receipt).result == [{"charged": 5}, 1]
     assert families().count("tool-unknown") == 1
     sound()
 
@@ -458,24 +461,27 @@ def test_a_crash_while_an_answer_is_recorded_asks_again_or_goes_on(
     sound()
 
 
+@pytest.mark.parametrize("late", [api.SafeRetry(), api.Done("too late")])
 def test_a_pass_that_lost_its_thread_while_it_asked_records_no_answer(
-    declare: Declare, world: World, points: Failpoints
+    declare: Declare, world: World, points: Failpoints, late: Any
 ) -> None:
+    """Who took over asked as well and found nobody who can tell: a person has the word now."""
     asked: list[int] = []
 
     def answers(_: Any) -> Any:
         asked.append(1)
-        if len(asked) == 1:
-            travel(LEASE)
-            assert deliver("t").outcome is Outcome.RAN
-            return api.SafeRetry()
-        return api.Done("found by the one that took over")
+        if len(asked) > 1:
+            return api.StillUnknown()
+        travel(LEASE)
+        assert deliver("t").outcome is Outcome.RAN
+        return late
 
-    receipt = open_reconciled(declare, world, points, answers)
+    open_reconciled(declare, world, points, answers)
     assert deliver("t").outcome is Outcome.LEASE_LOST
-    assert settled(receipt).result == "found by the one that took over"
-    assert world.counts["charge"] == 1
-    sound()
+
+    assert (state(), call_rows()) == ("unknown", [("charge", "unknown", 1)])
+    assert tool_records() == [("tool-prepared", "charge", 1), ("tool-unknown", "charge", 1)]
+    sound(all_settled=False)
 
 
 def test_a_tool_that_kills_its_worker_each_time_is_not_permitted_for_ever(
