@@ -8,6 +8,7 @@ from __future__ import annotations
 from maintenance import dispatch, failpoints, owner
 from tests.process import transports
 from tests.process.board import Board
+from tests.process.crash import cast  # noqa: F401 - its agents are known in every process of a test
 from tests.process.entry import Entry
 
 
