@@ -1,4 +1,4 @@
-"""What `verify` looks at: the log line by line, then the rows against what the log said."""
+"""The log by itself, line by line: that it can be read, has no gap, and that its chain of digests is unbroken."""
 
 from __future__ import annotations
 
@@ -10,26 +10,9 @@ from agents.canonical import Json
 from agents.conf import get_settings
 from agents.log import EMPTY, Producer, Tail
 from agents.models import LogRecord
-from agents.records import NewRecord, SubmissionSettled, UserInput
-from agents.states import Outcome, State
-
-Problems = dict[str, list[str]]
-"""What is wrong, by the name of the check."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A submission's row, as far as the log can contradict it."""
-
-    submission_id: str
-    queue_sequence: int
-    state: str
-    outcome: str
-    first_sequence: int | None
-
-    @property
-    def is_settled(self) -> bool:
-        return self.state == State.SETTLED
+from agents.operations.agreement import Problems
+from agents.operations.history import History
+from agents.records import NewRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +67,9 @@ class LogAudit:
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
         self.count = 0
-        self.inputs: list[tuple[str, int]] = []
-        """Submissions whose input was recorded, with its sequence, in the order of the log."""
-        self.settlements: list[tuple[str, Outcome]] = []
+        self.history = History()
+        self.epoch = 0
+        """The newest epoch that has written."""
         self._ids: set[str] = set()
         self._tail = EMPTY
         self._open: list[Line] = []
@@ -124,10 +107,7 @@ class LogAudit:
             return
         if again != line.text or (record.record_id, record.family) != (line.record_id, line.family):
             self._say("schema-round-trip", f"record {line.sequence} is not what it was written as")
-        if isinstance(content, UserInput):
-            self.inputs.append((content.submission, line.sequence))
-        elif isinstance(content, SubmissionSettled):
-            self.settlements.append((content.submission, content.outcome))
+        self.history.take(content, line.sequence)
 
     def _close_batch(self) -> None:
         batch, texts = self._open[0], [line.text for line in self._open]
@@ -137,6 +117,10 @@ class LogAudit:
         claimed = (batch.previous_digest, batch.digest, batch.content_digest, batch.last_sequence)
         if claimed != (self._tail.digest, digest, content, self._open[-1].sequence):
             self._say("digest-chain", f"batch {batch.batch_id} does not follow from the log before it")
+        # Admissions write without a lease, as epoch 0.
+        if 0 < batch.epoch < self.epoch:
+            self._say("epoch-order", f"batch {batch.batch_id} is of epoch {batch.epoch}, after one of {self.epoch}")
+        self.epoch = max(self.epoch, batch.epoch)
         self._tail = Tail(self._open[-1].sequence, batch.digest)
         self._open = []
 
@@ -147,41 +131,3 @@ class LogAudit:
 def _body(text: str) -> Json:
     """The part of a stored text that a replay has in common with it: without the time."""
     return Json("{" + text[text.find(",") + 1 :])
-
-
-def audit_rows(rows: list[Row], audit: LogAudit, problems: Problems) -> None:
-    """Compares the rows with the log: order of execution, one settlement each, agreement."""
-    places = {row.submission_id: row.queue_sequence for row in rows}
-    inputs = dict(audit.inputs)
-    _in_order("fifo-input-order", [known for known, _ in audit.inputs], places, problems)
-    # Work that was aborted before it ran may settle out of turn; everything else may not.
-    settled = [known for known, outcome in audit.settlements if known in inputs or outcome != Outcome.ABORTED]
-    _in_order("fifo-settlement-order", settled, places, problems)
-    outcomes = dict(audit.settlements)
-    for known, _ in audit.settlements:
-        if known not in places:
-            problems["ledger-canonical-agreement"].append(f"{known} is settled in the log and has no row")
-    if len(outcomes) < len(audit.settlements):
-        problems["terminal-uniqueness"].append("a submission has more than one settlement record")
-    for row in rows:
-        _agree(row, inputs.get(row.submission_id), outcomes.get(row.submission_id), problems)
-
-
-def _agree(row: Row, input_sequence: int | None, outcome: Outcome | None, problems: Problems) -> None:
-    if row.is_settled and outcome is None:
-        problems["terminal-uniqueness"].append(f"{row.submission_id} is settled without a record")
-    elif row.is_settled and row.outcome != outcome:
-        problems["ledger-canonical-agreement"].append(f"{row.submission_id} is {row.outcome}, the log says {outcome}")
-    if row.first_sequence is not None and input_sequence != row.first_sequence:
-        problems["ledger-canonical-agreement"].append(
-            f"{row.submission_id} claims its input at {row.first_sequence}, the log has it at {input_sequence}"
-        )
-
-
-def _in_order(check: str, submissions: list[str], places: dict[str, int], problems: Problems) -> None:
-    before = 0
-    for known in submissions:
-        place = places.get(known, 0)
-        if place < before:
-            problems[check].append(f"{known} is number {place} of the queue and comes after number {before}")
-        before = max(before, place)

@@ -1,4 +1,4 @@
-"""Checks what is stored for one thread against the invariants: the log by itself, and the rows against the log.
+"""Checks what is stored for one thread against the invariants: the log by itself, the rows against the log, the alarm.
 
 Rows are read before the log, so work that goes on meanwhile can only have left more in the log than the rows say.
 """
@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agents import log
-from agents.models import Submission
-from agents.operations.audit import LogAudit, Problems, Row, audit_rows, lines
+from agents.operations import agreement, arming, stored
+from agents.operations.agreement import Problems
+from agents.operations.arming import Moved
+from agents.operations.audit import LogAudit, lines
 from agents.operations.authorize import Actor, Operation, authorize
+from agents.operations.stored import Row
+from maintenance.models import ThreadMaintenance
 
 
 class Status(StrEnum):
@@ -50,8 +54,9 @@ class Report:
         return [check for check in self.checks if check.status is Status.FAILED]
 
 
-LOG_CHECKS = ("schema-round-trip", "record-identity", "sequence-contiguity", "digest-chain")
-ROW_CHECKS = ("fifo-input-order", "fifo-settlement-order", "terminal-uniqueness", "ledger-canonical-agreement")
+EPOCH_ORDER = "epoch-order"
+LOG_CHECKS = ("schema-round-trip", "record-identity", "sequence-contiguity", "digest-chain", EPOCH_ORDER)
+ARMED = "work-is-armed"
 ALL_SETTLED = "all-settled"
 CHECKPOINTS = Check(name="checkpoint-binding", status=Status.SKIPPED, detail="no checkpoints are stored")
 
@@ -62,23 +67,35 @@ def verify(thread_id: str, *, all_settled: bool = False, actor: Actor = None) ->
     Raises `OperationDenied`, `UnknownThread`.
     """
     authorize(actor, Operation.VERIFY, thread_id=thread_id)
-    rows = [
-        Row(str(pk), place, state, outcome, first)
-        for pk, place, state, outcome, first in Submission.objects.filter(thread_id=thread_id)
-        .order_by("queue_sequence")
-        .values_list("id", "queue_sequence", "state", "outcome", "first_sequence")
-    ]
+    rows = stored.read(thread_id, still=log.tail_of(thread_id).sequence)
     tail = log.tail_of(thread_id)
     problems: Problems = defaultdict(list)
     audit = LogAudit(problems)
     for line in lines(thread_id, tail.sequence):
         audit.take(line)
     audit.close(tail)
-    audit_rows(rows, audit, problems)
-    checks = [_check(name, problems) for name in (*LOG_CHECKS, *ROW_CHECKS)]
+    _check_epoch(thread_id, audit.epoch, problems)
+    agreement.compare(rows, audit.history, problems)
+    checks = [_check(name, problems) for name in (*LOG_CHECKS, *agreement.CHECKS)]
+    checks.append(_armed(thread_id))
     if all_settled:
-        checks.append(_all_settled(rows))
-    return Report(thread_id=thread_id, records=audit.count, submissions=len(rows), checks=(*checks, CHECKPOINTS))
+        checks.append(_all_settled(rows.rows))
+    return Report(thread_id=thread_id, records=audit.count, submissions=len(rows.rows), checks=(*checks, CHECKPOINTS))
+
+
+def _check_epoch(thread_id: str, newest: int, problems: Problems) -> None:
+    """The lease grows with every pass, so no pass can have written with an epoch that it has not reached."""
+    reached = ThreadMaintenance.objects.filter(pk=thread_id).values_list("lease_epoch", flat=True).first()
+    if reached is not None and reached < newest:
+        problems[EPOCH_ORDER].append(f"the log has a batch of epoch {newest}, the thread's lease is at {reached}")
+
+
+def _armed(thread_id: str) -> Check:
+    try:
+        found = arming.problem(thread_id)
+    except Moved as moved:
+        return Check(name=ARMED, status=Status.SKIPPED, detail=str(moved))
+    return Check(name=ARMED, status=Status.FAILED if found else Status.PASSED, detail=found)
 
 
 MAX_DETAIL = 4_096

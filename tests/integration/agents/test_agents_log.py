@@ -14,6 +14,7 @@ from agents.log import Appended, Batch, Producer, Tail
 from agents.models import LogBatch, LogRecord, Thread
 from agents.records import NewRecord, StepSettled
 from maintenance import clock
+from maintenance.models import ThreadMaintenance
 from tests.agents_kit import agents_database, sound
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ ME = Producer("me", 7)
 
 @pytest.fixture(autouse=True)
 def _thread(echo: str) -> None:
-    """A thread whose log holds its first record."""
+    """A thread whose log holds its first record, and whose lease has come to the epoch of our producer."""
     api.submit("t", echo, 1)
+    ThreadMaintenance.objects.update(lease_epoch=ME.epoch)
 
 
 def fact(name: str, output: Any = None) -> NewRecord:
