@@ -241,7 +241,7 @@ class Attempt:
     @contextmanager
     def ending(self) -> Iterator[Callable[[Batch], None]]:
         """The fenced transaction that settles: gives the append to the log. Nothing is recorded after it."""
-        with self._appending, self.work.fenced(progress=True):
+        with self._appending, self.work.settling():
             yield self._append
 
     def _left_open(self) -> tuple[NewRecord, ...]:

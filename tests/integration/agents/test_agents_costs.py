@@ -69,23 +69,23 @@ def _warm(declare: Declare) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_a_submission_costs_five_commits_and_one_for_each_step(steps: int) -> None:
-    """Submit, begin, claim with input, settle, finish; each step commits once."""
+def test_a_submission_costs_four_commits_and_one_for_each_step(steps: int) -> None:
+    """Submit, begin, claim with input, settlement with finish; each step commits once."""
     with counted_commits() as commits:
         api.submit("t", "steps", steps, idempotency_key="k")
         assert deliver("t").outcome is Outcome.RAN
-    assert len(commits) == 5 + steps
+    assert len(commits) == 4 + steps
     assert api.verify("t", all_settled=True).ok
 
 
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_pass_with_an_attempt_costs_few_statements(steps: int) -> None:
-    """Begin 2; recovery 1; claim, input 3; each step 2; settlement 3; finish 3."""
+    """Begin 2; recovery 1; claim, input 3; each step 2; settlement with finish 5."""
     api.submit("t", "steps", steps)
     deliver_it = pass_of()
     with counted_statements() as statements:
         assert deliver_it().outcome is Outcome.RAN
-    assert (len(statements), statements.transactions) == (12 + 2 * steps, 4 + steps)
+    assert (len(statements), statements.transactions) == (11 + 2 * steps, 3 + steps)
 
 
 def test_followers_cost_a_pass_nothing_more() -> None:
@@ -94,7 +94,7 @@ def test_followers_cost_a_pass_nothing_more() -> None:
     deliver_it = pass_of()
     with counted_statements() as statements:
         assert deliver_it().outcome is Outcome.RAN
-    assert len(statements) == 12
+    assert len(statements) == 11
 
 
 def test_a_pass_reads_nothing_of_what_was_settled_before() -> None:
@@ -121,4 +121,4 @@ def test_a_resumed_attempt_costs_one_commit_for_each_step_it_still_has_to_record
     drain.reset()
     with counted_commits() as commits:
         deliver("t")
-    assert len(commits) == 4 + 1
+    assert len(commits) == 3 + 1
