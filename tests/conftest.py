@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connections
 
 from maintenance import dispatch, drain, hooks, renewal, wave
-from maintenance.testing import Failpoints, armed_failpoints, frozen_clock, recorded_hints
+from maintenance.testing import Failpoints, armed_failpoints, frozen_clock
 from tests.stubs import Stage
 
 if TYPE_CHECKING:
@@ -138,10 +138,15 @@ def frozen() -> Iterator[FrozenClock]:
 
 
 @pytest.fixture
-def sent() -> Iterator[list[Hint]]:
-    """Return the hints that would have gone to the broker, in order."""
-    with recorded_hints() as hints:
-        yield hints
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Hint]:
+    """Return the hints that would have gone to the broker, in order.
+
+    By the `monkeypatch` of the test: pytest-django makes it before any fixture here, so that what a test puts in
+    this place itself would otherwise be undone after this, and leave our list behind for the next test.
+    """
+    hints: list[Hint] = []
+    monkeypatch.setattr(dispatch, "send", hints.append)
+    return hints
 
 
 @pytest.fixture
