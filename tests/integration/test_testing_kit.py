@@ -11,10 +11,10 @@ import pytest
 from django.db import connection, connections
 from django.test import SimpleTestCase, TestCase, TransactionTestCase
 
-from agents import approvals, events, tool, tools
-from agents.api import AsyncContext, Context, settlement, submit, verify
+from agents import tool, tools
+from agents.api import AsyncContext, Context, resolve_approval, send_event, settlement, submit, verify
 from agents.errors import ToolFailure, UnknownAgent
-from agents.models import Approval, ToolCall
+from agents.models import ToolCall
 from agents.testing import (
     DurableTests,
     agent_for_test,
@@ -230,11 +230,11 @@ class TestUnderPytest:
         with agent_for_test(both) as agent:
             receipt = submit(T, agent, None)
             run_due_passes()
-            approvals.decide(Approval.objects.get().pk, "approved", author="alice", reason="fine")  # type: ignore[arg-type]
+            resolve_approval(receipt, "approved", name="send", reason="fine")
             run_due_passes()
             assert waiting(receipt) == ("event", "paid")
             refute_alarm(T)
-            events.send(T, "paid", {"cents": 5})
+            send_event(T, "paid", {"cents": 5})
             run_due_passes()
         assert settled(receipt).result == [True, {"cents": 5}]
 

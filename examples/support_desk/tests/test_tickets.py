@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from django.test import TestCase
 
-from agents.api import Receipt, resolve_unknown, submit, verify
-from agents.approvals import decide
-from agents.events import send
-from agents.models import Approval, ApprovalDecision
+from agents.api import Receipt, resolve_approval, resolve_unknown, send_event, submit, verify
 from agents.testing import (
     Script,
     assert_alarm,
@@ -48,11 +45,6 @@ def opened(text: str, cents: int = 0) -> Receipt:
     return receipt
 
 
-def answer_approval(decision: ApprovalDecision) -> None:
-    decide(Approval.objects.get(decision="").pk, decision, author="bob", reason="looked at the order")
-    run_due_passes()
-
-
 def texts(mails: Script) -> list[Any]:
     return [call["text"] for call in mails.calls]
 
@@ -72,13 +64,14 @@ def test_a_large_refund_waits_for_a_person_and_costs_nothing_meanwhile() -> None
     receipt = opened("Refund me!", cents=99_000)
     assert waiting(receipt) == ("approval", "refund")
     refute_alarm(T)
-    answer_approval(ApprovalDecision.DENIED)
+    resolve_approval(receipt, "denied", name="refund", reason="never ordered")
+    run_due_passes()
     assert settled(receipt).result["kind"] == "declined"
 
 
 def test_a_customer_who_answers_is_thanked(mails: Script) -> None:
     receipt = opened("It is broken")
-    send(T, "customer answered", "the left wheel", key="mail-78")
+    send_event(T, "customer answered", "the left wheel", key="mail-78")
     run_due_passes()
     assert settled(receipt).result == {"kind": "answered", "detail": "the left wheel"}
     assert texts(mails) == ["Tell us more, please.", "Thank you."]

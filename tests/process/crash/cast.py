@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents import aborts, agent, tool
+from agents import agent, api, tool
 from agents.api import Context, Done, NeverStarted, OpenCall, OutcomeUnknown
 from agents.errors import RetryLater
 from maintenance import drain, renewal
@@ -95,7 +95,7 @@ def host(ctx: Context, given: dict[str, Any]) -> list[Any]:
 
 @agent("crash-abort-itself")
 def abort_itself(ctx: Context, given: dict[str, Any]) -> None:
-    aborts.abort(ctx.submission_id, author="somebody", reason="while it runs")
+    api.abort(ctx.submission_id, actor="somebody", reason="while it runs")
     while True:
         ctx._attempt.boundary()
 

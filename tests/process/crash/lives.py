@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents import aborts, api, failpoints
+from agents import api, failpoints
 from agents.models import LogRecord, Submission
 from agents.records import RepairAnnotated
 from agents.states import State
@@ -53,7 +53,7 @@ class Life:
 def _abort_all(_: str, receipts: list[api.Receipt]) -> None:
     for receipt in receipts:
         if api.settlement(receipt) is None:
-            aborts.abort(receipt.submission_id, author="somebody", reason="enough")
+            api.abort(receipt, actor="somebody", reason="enough")
 
 
 def _abort_once_asleep(thread_id: str, receipts: list[api.Receipt]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from agents import api, approvals, events
+from agents import api
 from agents.models import Approval, ApprovalDecision, CallStatus, Submission, ToolCall
 from agents.states import State, Wait
 from maintenance import dispatch, reaper, sweep
@@ -65,9 +65,9 @@ class World:
 
     def _answer(self) -> None:
         for approval in Approval.objects.filter(decision=""):
-            approvals.decide(approval.pk, ApprovalDecision.APPROVED, author="alice", reason="why not")
+            api.resolve_approval(approval.pk, ApprovalDecision.APPROVED, actor="alice", reason="why not")
         for waiting in Submission.objects.filter(state=State.SUSPENDED, waits_for=Wait.EVENT):
-            events.send(self.thread_id, waiting.waits_on, {"is": "good"}, key="news-1")
+            api.send_event(self.thread_id, waiting.waits_on, {"is": "good"}, key="news-1")
         for unknown in ToolCall.objects.filter(status=CallStatus.UNKNOWN):
             self._resolve(unknown)
 
