@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from agents.models import AbortIntent, LogRecord, Submission, ToolCall, UnknownR
 from maintenance.delivery import Outcome
 from maintenance.testing import Crash, deliver, travel
 from tests.agents_kit import LEASE, agents_database, endings, families, log, run, run_after_a_death, settled, sound
+from tests.concurrency import elsewhere, someone_waits_for_a_lock, wait_until
 from tests.factories import row_of
 from tests.tools_kit import World, call_rows, crash, world
 
@@ -767,6 +769,34 @@ def test_159_f2_a_crash_while_an_answer_is_given_leaves_all_of_it_or_nothing(
     assert world.counts["charge"] == (2 if resolution in {"never-started", "safe-retry"} else 1)
     assert settled(unknown).outcome == {"abort": "aborted", "failed-with-error": "failed"}.get(resolution, "completed")
     sound()
+
+
+@pytest.mark.postgres
+def test_of_two_people_at_once_one_answers_and_the_other_is_told(unknown: api.Receipt, points: Failpoints) -> None:
+    """The second waits for the gate while the first has written and not committed, and then finds the answer."""
+    with ThreadPoolExecutor(1) as ann:
+        others: list[Future[str]] = []
+
+        def ann_comes_second(_: str) -> None:
+            others.append(ann.submit(answer_on_another_connection, unknown))
+            wait_until(lambda: elsewhere(someone_waits_for_a_lock), "the second person waits for the first")
+
+        points.arm(failpoints.RESOLVE_WRITTEN, ann_comes_second)
+        resolve(unknown, "completed-with-result", actor="bob")
+        assert others[0].result() == "bob has resolved the call: completed-with-result"
+    run()
+    assert settled(unknown).result == {"charged": 5}
+    assert not AbortIntent.objects.exists()
+
+
+def answer_on_another_connection(receipt: api.Receipt) -> str:
+    try:
+        resolve(receipt, "abort")
+    except api.UnknownResolutionConflict as conflict:
+        return conflict.message
+    finally:
+        connection.close()
+    return "answered"
 
 
 def test_f1_an_abort_ends_a_submission_with_an_unknown_call(unknown: api.Receipt, world: World) -> None:
