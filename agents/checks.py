@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from agents.conf import get_settings
 
@@ -19,7 +20,7 @@ PORTS = {"RUNTIME": "agents.runtime.ThreadRuntime", "LEDGER": "agents.runtime.Th
 
 def register() -> None:
     """Registers the checks with Django; called when the app is ready."""
-    for check in (check_settings, check_ports):
+    for check in (check_settings, check_ports, check_authorizer):
         checks.register(check, checks.Tags.compatibility)
 
 
@@ -41,6 +42,22 @@ def check_ports(**_kwargs: Any) -> Messages:
     hint = f"Set MAINTENANCE = {{{', '.join(f'{key!r}: {path!r}' for key, path in PORTS.items())}}}."
     message = f"The app agents is installed and MAINTENANCE does not name {' and '.join(left)}: no pass does its work."
     return [_error("E003", message, hint)]
+
+
+def check_authorizer(**_kwargs: Any) -> Messages:
+    """Whether there is somebody to ask who may do what: without, every operation would be denied."""
+    try:
+        path = get_settings().authorizer
+    except ImproperlyConfigured:
+        return []
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        return [_error("E004", f"{path} cannot be imported: {error}", _AUTHORIZER)]
+    return [] if hasattr(found, "allows") else [_error("E004", f"{path} has no method `allows`.", _AUTHORIZER)]
+
+
+_AUTHORIZER = "AGENTS['AUTHORIZER'] must name a class like agents.operations.authorize.DjangoPermissions."
 
 
 def _error(number: str, message: str, hint: str) -> checks.Error:

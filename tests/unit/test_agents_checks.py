@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from django.core import checks as django_checks
 
 from agents import checks
@@ -22,7 +23,11 @@ def test_the_project_itself_passes() -> None:
 
 
 def test_the_checks_are_among_those_that_django_runs() -> None:
-    assert {checks.check_settings, checks.check_ports} <= django_checks.registry.registry.registered_checks
+    assert {
+        checks.check_settings,
+        checks.check_ports,
+        checks.check_authorizer,
+    } <= django_checks.registry.registry.registered_checks
 
 
 def test_values_that_do_not_fit_together_are_named(settings: Settings) -> None:
@@ -58,3 +63,15 @@ def test_ports_that_a_host_names_are_its_own_business(settings: Settings) -> Non
 def test_something_that_is_no_dictionary_is_left_to_the_check_of_maintenance(settings: Settings) -> None:
     settings.MAINTENANCE = None
     assert checks.check_ports() == []
+
+
+@pytest.mark.parametrize("path", ["agents.operations.authorize.Missing", "agents.conf.AgentsSettings"])
+def test_an_authorizer_that_cannot_be_asked_is_named(settings: Settings, path: str) -> None:
+    settings.AGENTS = {"AUTHORIZER": path}
+    (message,) = checks.check_authorizer()
+    assert message.id == "agents.E004"
+    assert path in message.msg
+
+
+def test_the_default_authorizer_can_be_asked() -> None:
+    assert checks.check_authorizer() == []
