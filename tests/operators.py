@@ -6,6 +6,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.test import Client
 
+APPS = ("wakeful_maintenance", "wakeful_agents")
 VIEWS = ("view_threadmaintenance", "view_passrun", "view_operatoraction", "view_mutationlease", "view_workerheartbeat")
 
 
@@ -13,7 +14,7 @@ def operator(*permissions: str, name: str = "ann") -> Client:
     """A client of a staff user who may view all of maintenance and do what is named beside."""
     user = get_user_model().objects.create_user(name, is_staff=True)
     codenames = {*VIEWS, *permissions}
-    granted = Permission.objects.filter(content_type__app_label="wakeful_maintenance", codename__in=codenames)
+    granted = Permission.objects.filter(content_type__app_label__in=APPS, codename__in=codenames)
     assert granted.count() == len(codenames), "a permission of that name does not exist"
     user.user_permissions.set(granted)
     client = Client()

@@ -58,6 +58,11 @@ class ResolutionForm(ReasonForm):
     shown = forms.CharField(required=False, widget=forms.HiddenInput)
     """Which try of each call the person was shown: an answer about an earlier one is refused."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # What became of it comes first, then why.
+        self.fields["reason"].widget.attrs.pop("autofocus", None)
+
     def clean_result(self) -> str:
         """The result as canonical JSON text, or nothing."""
         text: str = self.cleaned_data["result"].strip()

@@ -32,7 +32,10 @@ class GivenFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         del request
         value = self.value()
-        return queryset if not value else self.narrowed(queryset, value)
+        if not value:
+            return queryset
+        # PostgreSQL refuses a text with a NUL.
+        return queryset.none() if "\x00" in value else self.narrowed(queryset, value)
 
     def narrowed(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
         """The rows of what was named."""

@@ -66,7 +66,7 @@ class InspectedAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        term = search_term.strip().replace("\x00", "")
+        term = search_term.strip()
         if not term:
             return queryset, False
         return queryset.filter(self.searched(term, thread_id=request.GET.get("thread"))), False
@@ -114,7 +114,8 @@ class InspectedAdmin(ReadOnlyAdmin):
         if not isinstance(other, ReasonedActionsAdmin):
             return ""
         offered = other.actions_for(request, row)
-        return format_html_join(" · ", '<a href="{1}">{0}</a>', ((each.label, url) for each, url in offered))
+        shown = ((each.label, url) for each, url in offered)
+        return format_html_join(" ", '<a class="wakeful-act" href="{1}">{0}</a>', shown)
 
     # --- Cells ----------------------------------------------------------------------------------
 

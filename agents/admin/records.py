@@ -16,7 +16,7 @@ from agents.admin.filters import FamilyFilter, SequenceFilter, ThreadFilter
 from agents.admin.inspecting import InspectedAdmin, Section
 from agents.models import LogRecord, Submission
 from agents.records import ThreadCreated
-from maintenance.admin.display import NOTHING, owner_words
+from maintenance.admin.display import NOTHING, exact_moment, owner_words
 from maintenance.admin.readonly import looked_at
 
 AROUND = 5
@@ -34,14 +34,14 @@ class LogRecordAdmin(InspectedAdmin):
     list_filter = (FamilyFilter, ThreadFilter, SequenceFilter)
     search_help_text = "A whole thread id; in the list of one thread, a whole record id."
     fieldsets: ClassVar[Any] = (
-        (None, {"fields": ("thread_link", "sequence", "family", "record_id", "submission_link", "appended")}),
+        (None, {"fields": ("thread_link", "sequence", "family", "record_id", "submission_link", "when")}),
         ("Content", {"fields": ("text_shown",)}),
         ("Batch", {"fields": ("batch_name", "batch_records", "producer", "epoch", "previous", "digest")}),
     )
     readonly_fields = (
         "thread_link",
         "submission_link",
-        "appended",
+        "when",
         "text_shown",
         "batch_name",
         "batch_records",
@@ -88,6 +88,10 @@ class LogRecordAdmin(InspectedAdmin):
     @admin.display(description="appended")
     def appended(self, row: Any) -> SafeString | str:
         return tables.appended(row.at_text, looked_at(row))
+
+    @admin.display(description="appended")
+    def when(self, row: Any) -> SafeString | str:
+        return tables.appended(row.at_text, looked_at(row), exact_moment)
 
     @admin.display(description="record")
     def text_shown(self, row: LogRecord) -> SafeString | str:

@@ -21,7 +21,7 @@ from agents.operations.authorize import Actor, Operation
 from agents.operations.deciding import abort
 from agents.operations.explain import explain
 from agents.operations.retry import retry
-from agents.states import State
+from agents.states import State, Wait
 from maintenance.admin.display import NOTHING, exact_moment, moment
 from maintenance.admin.readonly import looked_at
 from maintenance.admin.reasoned import ReasonedAction
@@ -48,7 +48,7 @@ RETRY = ReasonedAction(
     "what must not be tried before a moment waits for it, and what waits for a person still does.",
     perform=_retry,
     unchanged="left alone",
-    applies=lambda row: row.state != State.SETTLED,
+    applies=lambda row: row.state not in {State.SETTLED, State.UNKNOWN} and row.waits_for != Wait.APPROVAL,
 )
 ABORT = ReasonedAction(
     name="abort",
@@ -119,11 +119,13 @@ class SubmissionAdmin(ActingAdmin, InspectedAdmin):
     def sections(self, request: HttpRequest, row: Submission) -> Iterator[Section]:
         now, beside = looked_at(row), tables.Beside(self, request, looked_at(row))
         if self.may_list(request, Approval):
-            asked = Approval.objects.filter(submission=row).order_by("-requested_at", "-pk")
+            asked = Approval.objects.filter(submission=row).order_by("-pk")[: tables.RECENT]
             more = links.list_url(Approval, submission=row.pk)
-            yield beside.approvals(
-                asked[: tables.RECENT], name="approvals", title="Approvals", more_url=more, more="All its approvals"
+            section = beside.approvals(
+                asked, name="approvals", title="Approvals", more_url=more, more="All its approvals"
             )
+            # Most submissions ask nobody.
+            yield from [section] if section.rows else []
         if self.may_list(request, ToolCall):
             calls = ToolCall.objects.filter(submission=row).order_by("-pk")[: tables.RECENT]
             more = links.list_url(ToolCall, submission=row.pk)
@@ -171,7 +173,7 @@ class SubmissionAdmin(ActingAdmin, InspectedAdmin):
         what = f"{row.get_waits_for_display()} {row.waits_on}".strip()
         if row.wake_at is None:
             return what
-        return format_html("{}<br>until {}", what, moment(row.wake_at, looked_at(row)))
+        return format_html("{}<br>{}", what, moment(row.wake_at, looked_at(row)))
 
     @admin.display(description="accepted")
     def accepted(self, row: Submission) -> SafeString | str:

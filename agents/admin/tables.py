@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -29,10 +29,10 @@ AT = Substr("text", 8, 24, output_field=CharField())
 """The moment in a stored record, which begins with it: its text is not read for that."""
 
 
-def appended(at_text: str, now: datetime) -> SafeString | str:
+def appended(at_text: str, now: datetime, shown: Callable[..., SafeString | str] = moment) -> SafeString | str:
     """When a record was appended; the text as it is if it does not hold a moment."""
     try:
-        return moment(parsed(at_text), now)
+        return shown(parsed(at_text), now)
     except ValueError:
         return at_text
 
@@ -44,7 +44,7 @@ def standing(row: Submission) -> SafeString:
 
 def running(attempt: Attempt) -> SafeString:
     """How an attempt ended."""
-    return state(attempt.ending or "not ended")
+    return state(attempt.ending or "not_ended")
 
 
 def submissions(rows: Iterable[Submission], said: dict[Any, str], now: datetime, **words: Any) -> Section:
