@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from uuid import UUID
 
 import structlog
@@ -79,13 +80,16 @@ class Attempt:
         self._appending = threading.RLock()
         self._stopped: BaseException | None = None
         self._took = self._aborted = False
-        self.prepared = 0
-        """Tool calls that this attempt has begun."""
         self._next_look = self._started + get_settings().abort_poll.total_seconds()
 
     @property
     def thread_id(self) -> str:
         return self.work.thread_id
+
+    @cached_property
+    def calls_made(self) -> int:
+        """Tool calls of the run, each try counted: what the log had, and what this attempt adds to it."""
+        return self.journal.count("tool-prepared")
 
     def now(self) -> datetime:
         """The database's time at the claim plus what has passed since: for the times that records show."""

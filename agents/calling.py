@@ -129,10 +129,9 @@ def finish(attempt: Attempt, made: Try, outcome: Outcome) -> Ended:
 
 def _check_budget(attempt: Attempt) -> None:
     """Counted from the log and what this attempt added, so that no restart refills it."""
-    made = attempt.journal.count("tool-prepared") + attempt.prepared
     maximum = get_settings().max_tool_calls
-    if made >= maximum:
-        raise BudgetExhausted(f"the run has made {made} tool calls; at most {maximum} are allowed")
+    if attempt.calls_made >= maximum:
+        raise BudgetExhausted(f"the run has made {attempt.calls_made} tool calls; at most {maximum} are allowed")
 
 
 def _failed(tag: str, message: str) -> Ended:

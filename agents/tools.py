@@ -157,6 +157,11 @@ def tool(
     - `stepped`: it is entered again from its top. All its effects are in `ctx.step(...)` of the `ctx` that it gets
       as its first argument; those that are recorded are not repeated.
 
+    What has no effect outside needs no tool: `ctx.step` records its result. Any ordinary exception of a tool ends its
+    call as failed; one that cannot tell whether it had its effect (a time-out after the request was sent) raises
+    `OutcomeUnknown`, one that certainly had none and may be tried later `RetryLater`, one that has a failure to tell
+    `ToolFailure`.
+
     Raises `DuplicateTool` if the name is taken, `ValueError` for a declaration that contradicts itself.
     """
     meant: Kind = kind or ("ordinary" if reconcile is None else "reconciled")

@@ -147,7 +147,7 @@ def prepare(attempt: Attempt, made: Try) -> None:
                 updated_at=now,
             )
         failpoints.hit(failpoints.TOOL_PREPARING, attempt.thread_id)
-    attempt.prepared += 1
+    attempt.calls_made += 1
     failpoints.hit(failpoints.TOOL_PREPARED, attempt.thread_id)
 
 

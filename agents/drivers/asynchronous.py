@@ -28,6 +28,8 @@ from maintenance.errors import INTERRUPTIONS
 LOOK = 0.25
 """Seconds between two looks whether a waiting handler must stop."""
 
+Tasks = set[asyncio.Task[Any]]
+
 
 class HandlerCancelled(Exception):
     """The handler cancelled itself."""
@@ -38,10 +40,10 @@ class AsyncContext(BaseContext):
 
     _can_await = True
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Attempt, calls: Tasks) -> None:
+        """`calls`: where the tool calls that are being made are found."""
         super().__init__(attempt)
-        self.calls: set[asyncio.Task[Any]] = set()
-        """Tool calls that are being made: what was begun is finished and recorded, whether or not it is awaited."""
+        self._calls = calls
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """As the step of a plain function; `fn` may be a coroutine function. A plain one blocks the loop."""
@@ -77,7 +79,7 @@ class AsyncContext(BaseContext):
             self._take_name(call.name.removeprefix(self._prefix), "approval")
             await sync_to_async(self._approved)(call, expires_in)
         made = asyncio.ensure_future(self._made(call))
-        self.calls.add(made)
+        self._calls.add(made)
         made.add_done_callback(self._forget)
         return call.value(await asyncio.shield(made))
 
@@ -103,7 +105,7 @@ class AsyncContext(BaseContext):
 
     def _forget(self, made: asyncio.Task[Any]) -> None:
         """Its exception reaches whoever awaits the call; nobody need."""
-        self.calls.discard(made)
+        self._calls.discard(made)
         if not made.cancelled():
             made.exception()
 
@@ -155,25 +157,25 @@ async def _with_own_thread(handler: Callable[[AsyncContext, Any], Awaitable[Any]
 
 
 async def _watched(handler: Callable[[AsyncContext, Any], Awaitable[Any]], attempt: Attempt, value: Any) -> Any:
-    ctx = AsyncContext(attempt)
-    task = asyncio.ensure_future(handler(ctx, value))
-    await _ended({task}, ctx, attempt)
-    while ctx.calls:
+    calls: Tasks = set()
+    task = asyncio.ensure_future(handler(AsyncContext(attempt, calls), value))
+    await _ended({task}, calls, attempt)
+    while calls:
         # What the handler did not wait for has its effect all the same, and its record before any outcome.
-        await _ended(set(ctx.calls), ctx, attempt)
+        await _ended(set(calls), calls, attempt)
     if task.cancelled():
         raise HandlerCancelled
     return task.result()
 
 
-async def _ended(tasks: set[asyncio.Task[Any]], ctx: AsyncContext, attempt: Attempt) -> None:
+async def _ended(tasks: Tasks, calls: Tasks, attempt: Attempt) -> None:
     """Waits for the tasks, or cancels the whole body when its pass must stop."""
     while (await asyncio.wait(tasks, timeout=LOOK))[1]:
         try:
             await sync_to_async(attempt.look)()
         except BaseException:
             # The lease is given back only after the body has really stopped.
-            body = tasks | ctx.calls
+            body = tasks | calls
             for task in body:
                 task.cancel()
             await asyncio.wait(body)

@@ -88,6 +88,20 @@ def test_a_pass_with_an_attempt_costs_few_statements(steps: int) -> None:
     assert (len(statements), statements.transactions) == (11 + 2 * steps, 3 + steps)
 
 
+@pytest.mark.parametrize("calls", [1, 3])
+def test_a_tool_call_costs_two_commits_of_three_statements(declare: Declare, calls: int) -> None:
+    """Before the tool runs and after it: fence, record, row."""
+
+    def nothing() -> None: ...
+
+    declare("calls", lambda ctx, count: [ctx.call_tool(nothing) for _ in range(count)])
+    api.submit("t", "calls", calls)
+    deliver_it = pass_of()
+    with counted_commits() as commits, counted_statements() as statements:
+        assert deliver_it().outcome is Outcome.RAN
+    assert (len(commits), len(statements)) == (3 + 2 * calls, 11 + 6 * calls)
+
+
 def test_followers_cost_a_pass_nothing_more() -> None:
     for _ in range(30):
         api.submit("t", "steps", 0)
