@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import rfc8785
+from asgiref.sync import async_to_sync
 
 from agents import api, log
 from agents.errors import UnknownThread
@@ -126,4 +126,4 @@ def test_the_asynchronous_export_gives_the_same_lines() -> None:
     async def collected() -> list[Any]:
         return [json.loads(line) async for line in api.aexport("t")]
 
-    assert asyncio.run(collected())[1:] == lines()[1:]
+    assert async_to_sync(collected)()[1:] == lines()[1:]
