@@ -106,7 +106,8 @@ class Attempt:
     def look(self) -> None:
         """Raises if nothing more may be begun: past the deadline, taken over, aborted."""
         self.work.checkpoint()
-        if self.aborted():
+        # A run that has been left waiting is no longer this attempt's to settle; recovery does it.
+        if not isinstance(self._stopped, Suspended) and self.aborted():
             raise Aborted
 
     def stop(self, why: BaseException) -> None:

@@ -6,12 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import connection
 
-from agents import api, failpoints, tools
+from agents import aborts, api, failpoints, tools
 from agents.attempt import Yielded
-from agents.models import Submission, ToolCall
+from agents.drivers import asynchronous
+from agents.models import AbortIntent, Submission, ToolCall
 from maintenance import drain
 from maintenance.delivery import Outcome
 from maintenance.testing import deliver, travel
@@ -20,6 +22,8 @@ from tests.agents_kit import LEASE, agents_database, endings, families, run, run
 from tests.tools_kit import World, call_rows, crash, world
 
 if TYPE_CHECKING:
+    from pytest_django import Settings
+
     from maintenance.testing import Failpoints
     from tests.integration.agents.conftest import Declare
 
@@ -275,6 +279,45 @@ def test_a_call_that_became_unknown_does_not_take_the_result_of_its_sibling_away
     run()
     assert settled(receipt).result == ["by ann", "sure"]
     assert world.did == ["sure"]
+    sound()
+
+
+def test_an_abort_of_a_run_that_was_left_waiting_is_settled_by_recovery_and_fails_no_pass(
+    declare: Declare, world: World, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call became unknown, its sibling still runs: the attempt has ended and can settle nothing any more."""
+    settings.AGENTS = {"ABORT_POLL_MS": 5}
+    monkeypatch.setattr(asynchronous, "LOOK", 0.01)
+
+    async def handler(ctx: api.AsyncContext, given: Any) -> None:
+        begun, looked = asyncio.Event(), asyncio.Event()
+        loop, look = asyncio.get_running_loop(), ctx._attempt.look
+
+        def noted() -> None:
+            look()
+            if AbortIntent.objects.exists():
+                loop.call_soon_threadsafe(looked.set)
+
+        async def unsure() -> None:
+            await begun.wait()
+            raise api.OutcomeUnknown("no answer")
+
+        async def sure() -> str:
+            begun.set()
+            await asyncio.wait({first})
+            await sync_to_async(aborts.abort)(ctx.submission_id, author="ann", reason="enough")
+            monkeypatch.setattr(ctx._attempt, "look", noted)
+            await looked.wait()
+            return "sure"
+
+        first = asyncio.ensure_future(ctx.call_tool(unsure))
+        await asyncio.gather(first, ctx.call_tool(sure))
+
+    receipt = submit(declare, handler)
+    assert deliver("t").outcome is Outcome.RAN
+    travel(LEASE)
+    run()
+    assert settled(receipt).outcome == "aborted"
     sound()
 
 
