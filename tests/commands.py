@@ -26,11 +26,20 @@ class Ran:
 
 def maintenance(*arguments: object, as_json: bool = False) -> Ran:
     """Runs `manage.py maintenance` with these arguments. Wrong arguments raise `CommandError`."""
+    return _run("maintenance", arguments, as_json=as_json)
+
+
+def _run(command: str, arguments: tuple[object, ...], *, as_json: bool) -> Ran:
     out, err = StringIO(), StringIO()
     words = [str(argument) for argument in arguments] + ["--json"] * as_json
     code = 0
     try:
-        call_command("maintenance", *words, stdout=out, stderr=err, no_color=True)
+        call_command(command, *words, stdout=out, stderr=err, no_color=True)
     except SystemExit as stopped:
         code = int(stopped.code or 0)
     return Ran(code=code, out=out.getvalue(), err=err.getvalue())
+
+
+def agents(*arguments: object, as_json: bool = False) -> Ran:
+    """Runs `manage.py agents` with these arguments. Wrong arguments raise `CommandError`."""
+    return _run("agents", arguments, as_json=as_json)

@@ -139,8 +139,7 @@ def _code_of(error: BaseException) -> Exit:
 
 
 def _text_of(error: WakefulError | DatabaseError | InterfaceError) -> str:
-    text = described(error)
-    text = f"{text[:1].upper()}{text[1:]}".rstrip(".")
+    text = described(error).rstrip(".")
     if isinstance(error, DatabaseError | InterfaceError):
         return f"{text}. Is the database up and migrated? `manage.py maintenance doctor` looks closer."
     if isinstance(error, UnknownAgent):

@@ -193,7 +193,7 @@ def test_show_gives_json() -> None:
 def test_an_unknown_thread_is_an_error(verb: str) -> None:
     ran = Ran(verb, "nowhere")
     assert ran.code == 2
-    assert "here is no thread 'nowhere'" in ran.err
+    assert "there is no thread 'nowhere'" in ran.err
 
 
 def test_verify_passes_sound_threads_and_fails_with_a_broken_one() -> None:
