@@ -46,7 +46,7 @@ class ResolutionForm(ReasonForm):
     )
     result = forms.CharField(
         required=False,
-        widget=AdminTextareaWidget(attrs={"rows": 4, "class": "vLargeTextField wakeful-json"}),
+        widget=AdminTextareaWidget(attrs={"rows": 4}),
         help_text="For completed-with-result alone: what the tool would have returned, as JSON. null is a result.",
     )
     error = forms.CharField(

@@ -38,3 +38,13 @@ def test_the_wheel_holds_the_two_apps_alone(names: set[str]) -> None:
 def test_the_wheel_is_typed_and_brings_its_migrations(names: set[str]) -> None:
     assert {"agents/py.typed", "maintenance/py.typed"} <= names
     assert "maintenance/migrations/0001_initial.py" in names
+
+
+def test_the_wheel_brings_the_pages_of_the_admin(names: set[str]) -> None:
+    pages = {
+        "agents/static/wakeful_agents/admin.css",
+        "agents/templates/admin/wakeful_agents/inspected.html",
+        "maintenance/static/wakeful_maintenance/admin.css",
+        "maintenance/templates/admin/wakeful_maintenance/reasoned_action.html",
+    }
+    assert pages <= names
