@@ -12,7 +12,7 @@ import pytest
 from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 
-from agents import api
+from agents import api, registry
 from agents.errors import RetryLater, UnknownSubmission, UnknownThread
 from agents.models import Approval, Attempt, LogRecord, Submission, ToolCall
 from agents.operations import findings
@@ -268,6 +268,14 @@ def test_failed_passes_say_how_many_when_the_next_one_is_and_what_was_wrong(read
     said = sentence(ready)
     assert said.startswith(f"The next pass is due at {timezone.localtime(at):%H:%M:%S} (in ")
     assert said.endswith(", after 3 failed passes in a row: no agent named 'x' is declared")
+
+
+def test_an_agent_that_is_gone_from_the_code_is_named(ready: api.Receipt) -> None:
+    registry.unregister("echo")
+    run()
+    said = sentence(ready)
+    assert said.startswith("The next pass is due at ")
+    assert "after 1 failed pass in a row: binding missing in this worker: no agent named 'echo' is declared" in said
 
 
 def test_a_pass_that_holds_the_thread_is_told(ready: api.Receipt) -> None:
