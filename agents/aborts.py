@@ -114,7 +114,7 @@ def settle_idle(work: Work, facts: Facts) -> str:
                 number=facts.attempts,
                 ending=Ending.LOST,
                 transition="settle" if facts.state is State.INPUT_APPLIED else "settle_idle",
-                joined=tuple(ledger.joined_to(facts.submission_id)) if began else (),
+                joined=tuple(ledger.joined_to(work.thread_id, facts.submission_id)) if began else (),
             ),
             lambda batch: _append(work, batch),
             with_records=_records(facts.submission_id),

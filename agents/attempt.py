@@ -257,7 +257,9 @@ class Attempt:
 
     def joined(self) -> Sequence[UUID]:
         """What settles with this run; asked for only if the run ever took followers along."""
-        return ledger.joined_to(self.claimed.submission_id) if self._took or self.journal.knows("followups") else ()
+        if not self._took and not self.journal.knows("followups"):
+            return ()
+        return ledger.joined_to(self.thread_id, self.claimed.submission_id)
 
     def took_followers(self) -> None:
         """Notes that others settle with this run from here on."""

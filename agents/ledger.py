@@ -121,9 +121,9 @@ def settle(submission_id: UUID, outcome: Outcome, number: int, ending: Ending, *
     return True
 
 
-def joined_to(host: UUID) -> list[UUID]:
-    """The submissions that settle with this host, in queue order."""
-    rows = Submission.objects.filter(host_id=host, state=State.JOINED).order_by("queue_sequence")
+def joined_to(thread_id: str, host: UUID) -> list[UUID]:
+    """The submissions that settle with this host, in queue order: unsettled rows of its own thread."""
+    rows = Submission.objects.filter(thread_id=thread_id, host_id=host, state=State.JOINED).order_by("queue_sequence")
     return list(rows.values_list("pk", flat=True))
 
 

@@ -203,13 +203,15 @@ def _beside(ids: Sequence[UUID]) -> _Beside:
     resolved = UnknownResolution.objects.filter(tool_call=OuterRef("pk"), tries=OuterRef("tries"))
     calls = ToolCall.objects.filter(submission_id__in=ids, status__in=[CallStatus.PREPARED, CallStatus.UNKNOWN])
     approvals = Approval.objects.filter(submission_id__in=ids, decision="").order_by("requested_at", "pk")
-    joined = Submission.objects.filter(host_id__in=ids, state=State.JOINED).values_list("host_id", flat=True)
+    # By thread, because the queue of a thread has an index and hosts have none.
+    threads = Submission.objects.filter(pk__in=ids).values("thread_id")
+    joined = Submission.objects.filter(thread_id__in=threads, host_id__in=ids, state=State.JOINED)
     return _Beside(
         rows={row.pk: row for row in rows},
         approvals=_grouped(approvals),
         calls=_grouped(calls.defer("arguments").annotate(resolved=Exists(resolved)).order_by("pk")),
         aborts=_grouped(AbortIntent.objects.filter(pk__in=ids)),
-        joined=Counter(joined),
+        joined=Counter(joined.values_list("host_id", flat=True)),
     )
 
 

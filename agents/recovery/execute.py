@@ -117,7 +117,7 @@ def _settle_exhausted(work: Work, facts: Facts) -> str:
                 number=facts.attempts,
                 ending=Ending.LOST,
                 failure=failure,
-                joined=ledger.joined_to(facts.submission_id),
+                joined=ledger.joined_to(work.thread_id, facts.submission_id),
             ),
             lambda batch: _append(work, batch),
             with_records=(note, *calls.audit(facts.submission_id, LEFT_OPEN)),
