@@ -1,4 +1,4 @@
-"""Gives every worker its own sweep timer, so that no single process is needed, and its drain flag.
+"""What every worker gets: its own sweep timer, so that no single process is needed, a drain flag, a look at its pool.
 
 Imported while the Celery app is made, before Django's models are loaded: what needs them is imported at start.
 """
@@ -14,6 +14,8 @@ from maintenance import drain
 
 if TYPE_CHECKING:
     from maintenance.sweeper import Sweeper
+
+POOL_LOOK_SECONDS = 1.0
 
 
 class SweepStep(bootsteps.StartStopStep):
@@ -40,9 +42,29 @@ class SweepStep(bootsteps.StartStopStep):
             self._sweeper = None
 
 
+class PoolStep(bootsteps.StartStopStep):
+    """Lets the pool look for dead children every second.
+
+    Celery looks once, when the pipe of a child closes, which is a moment before the child can be waited for; if it
+    was too early, only after five seconds. Until then the dead child keeps its place, and its message the prefetch.
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, parent: Any, **_: Any) -> None:
+        self._look: Any = None
+        super().__init__(parent)
+
+    def register_with_event_loop(self, parent: Any, hub: Any) -> None:
+        """Called whenever the event loop starts, so also after each lost connection to the broker."""
+        if self._look is not None:
+            self._look.cancel()
+        self._look = hub.call_repeatedly(POOL_LOOK_SECONDS, parent.pool.maintain_pool)
+
+
 def install(app: Celery) -> None:
-    """Adds the timer to the app's workers and lets a warm shutdown reach the passes that run."""
-    app.steps["worker"].add(SweepStep)
+    """Adds the steps to the app's workers and lets a warm shutdown reach the passes that run."""
+    app.steps["worker"].update({SweepStep, PoolStep})
     worker_shutting_down.connect(_drain_on_shutdown, dispatch_uid="wakeful-drain")
 
 
