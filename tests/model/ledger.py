@@ -20,7 +20,7 @@ from django.db.models import Min, Q
 from maintenance import clock
 from maintenance.hooks import Hooks
 from maintenance.lease import Lease
-from maintenance.models import MutationLease, PassRun, ThreadMaintenance
+from maintenance.models import MutationLease, OperatorAction, PassRun, ThreadMaintenance
 from maintenance.ports import REPAIRED, InertPublication, RecoveryReport, Residue, Work
 from maintenance.work import PassWork
 
@@ -92,7 +92,7 @@ class Cursor(Row):
 
 
 TABLES: tuple[type[models.Model], ...] = (Job, Record, Letter, Cursor)
-CLEANED: tuple[type[models.Model], ...] = (*TABLES, ThreadMaintenance, MutationLease, PassRun)
+CLEANED: tuple[type[models.Model], ...] = (*TABLES, ThreadMaintenance, MutationLease, PassRun, OperatorAction)
 
 
 @contextmanager
@@ -146,6 +146,8 @@ class JobRuntime:
 
     suspends_blindly: bool = False
     """The broken form: a job that asks is suspended without a look for its answer."""
+    fails: bool = False
+    """The head attempt raises."""
     inert: bool = False
     commits_before_user_code: bool = True
 
@@ -163,6 +165,9 @@ class JobRuntime:
         return RecoveryReport(submission_id=str(job.pk), decision="resume", disposition=REPAIRED)
 
     def process_head(self, work: Work) -> int:
+        if self.fails:
+            message = "the head attempt failed"
+            raise ValueError(message)
         now = clock.now()
         job = next((job for job in open_jobs(work.thread_id) if job.state == READY and job.can_go_on(now)), None)
         if job is None:
