@@ -435,6 +435,29 @@ def test_a_call_that_ends_while_we_look_is_not_accused(monkeypatch: pytest.Monke
     assert api.verify("u", all_settled=True).ok
 
 
+def test_a_call_that_is_answered_while_we_look_is_not_accused(
+    monkeypatch: pytest.MonkeyPatch, declare: Declare
+) -> None:
+    def cut_off() -> None:
+        raise api.OutcomeUnknown("no answer came")
+
+    declare("unlucky", lambda ctx, _: ctx.call_tool(cut_off, name="pay"))
+    receipt = api.submit("u", "unlucky", None)
+    run()
+    read = stored.read
+
+    def and_then(thread_id: str, still: int) -> Any:
+        found = read(thread_id, still)
+        api.resolve_unknown(receipt, "pay", "completed-with-result", result=1, reason="looked")
+        run()
+        return found
+
+    monkeypatch.setattr(stored, "read", and_then)
+    report = api.verify("u")
+    assert report.ok, report.failed
+    assert ToolCall.objects.get(submission_id=receipt.submission_id).status == "settled"
+
+
 def test_unknown_calls_and_their_answers_agree(declare: Declare) -> None:
     def cut_off() -> None:
         raise api.OutcomeUnknown("no answer came")

@@ -180,6 +180,9 @@ def test_a_running_attempt_says_where_it_runs_and_what_it_calls(declare: Declare
     assert found.sentence.startswith("Runs: attempt 1, for 0 s, in pid ")
     assert found.sentence.endswith(", inside call 'pay' of tool 'charge'")
     assert found.thread_state == "running"
+    tries = found.evidence.attempts
+    assert tries is not None
+    assert (tries.fruitless, tries.lost) == (0, 0), "what runs has not ended"
 
 
 def test_an_abort_says_who_asked_and_what_it_waits_for(declare: Declare) -> None:
