@@ -34,7 +34,13 @@ demo: $(STAMP) ## Run the main job: audit this environment while workers are kil
 	@$(PY) -m examples.audit
 
 test: $(STAMP) ## Run the tests on the embedded default (SQLite, filesystem broker)
+# Queues and processors are shared: what talks to a broker or starts workers runs one by one, the rest side by side.
+ifeq ($(strip $(PYTEST_ARGS)),)
+	@$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not broker and not process"
+	@$(PY) -m pytest -m "broker or process"
+else
 	@$(PY) -m pytest $(PYTEST_ARGS)
+endif
 
 up: $(STAMP) ## Start web, two workers and beat; Ctrl-C stops them all
 	@$(PY) -m config.up
