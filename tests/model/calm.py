@@ -9,7 +9,7 @@ from maintenance.conf import get_settings
 from maintenance.delivery import IN_PLACE, Delivery, Outcome
 from maintenance.models import ThreadMaintenance
 from tests.model import ledger
-from tests.model.invariants import at_rest, violations
+from tests.model.invariants import at_rest, look, violations
 from tests.model.ledger import Letter
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ class Calm:
         operations.release(self.thread_id, actor="a person", reason="calm")
         for _ in range(MAX_TICKS):
             self._deliver_what_is_due()
-            if not at_rest(self.thread_id):
+            if not at_rest(look(self.thread_id)):
                 break
             self._tick()
-        assert at_rest(self.thread_id) == []
-        assert violations(self.machine.watched) == []
+        seen = look(self.thread_id)
+        assert at_rest(seen) == []
+        assert violations(self.machine.watched, seen) == []
         assert set(self._settled()) <= set(self.machine.sink.delivered), "P1: a settlement was published to nobody"
         allowed = IDLE_PASSES + self.ticks_in_flight
         assert self.idle_passes <= allowed, f"{self.idle_passes} passes did nothing, {allowed} may"

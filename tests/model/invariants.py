@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
+from uuid import UUID
 
 from maintenance import clock
 from maintenance.conf import get_settings
@@ -30,21 +31,55 @@ class Watched:
     """An outbox and a sink are installed: letters are to be sent, settlements to be published."""
 
 
-def violations(watched: Watched) -> list[str]:
+@dataclass
+class Seen:
+    """What the tables hold of a thread at one moment."""
+
+    row: ThreadMaintenance | None
+    jobs: list[Job]
+    runs: list[PassRun]
+    records: list[Record]
+    now: datetime
+
+    def shape(self) -> str:
+        """All of it but names that are new in each run: tokens, keys. Equal shapes have the same future."""
+        row = None if self.row is None else [_shown(getattr(self.row, name)) for name in _COLUMNS]
+        jobs = [(job.state, job.due_at, job.asks, job.answered) for job in self.jobs]
+        runs = [(run.epoch, run.outcome, run.phase, run.generation) for run in self.runs]
+        return repr((row, jobs, runs, [record.epoch for record in self.records]))
+
+
+_COLUMNS = [column.attname for column in ThreadMaintenance._meta.concrete_fields]
+
+
+def _shown(value: object) -> object:
+    return "a token" if isinstance(value, UUID) else value
+
+
+def look(thread_id: str) -> Seen:
+    """Reads the tables."""
+    return Seen(
+        row=ThreadMaintenance.objects.filter(pk=thread_id).first(),
+        jobs=list(Job.objects.filter(thread_id=thread_id).order_by("pk")),
+        runs=list(PassRun.objects.filter(thread_id=thread_id).order_by("pk")),
+        records=list(Record.objects.filter(thread_id=thread_id).order_by("pk")),
+        now=clock.now(),
+    )
+
+
+def violations(watched: Watched, seen: Seen | None = None) -> list[str]:
     """Every broken invariant of the thread, in words; empty if all hold."""
-    row = ThreadMaintenance.objects.filter(pk=watched.thread_id).first()
-    jobs = list(Job.objects.filter(thread_id=watched.thread_id))
+    seen = seen or look(watched.thread_id)
+    row, jobs, now = seen.row, seen.jobs, seen.now
     if row is None:
         return [f"A1: {len(jobs)} jobs are committed and the thread has no row"] if jobs else []
-    now, runs = clock.now(), list(PassRun.objects.filter(thread_id=row.thread_id))
-    records = list(Record.objects.filter(thread_id=row.thread_id).order_by("pk"))
     found = [
-        *_generations(row, runs, watched),
+        *_generations(row, seen.runs, watched),
         *_owed_work(row, jobs, now),
         *_slot(row, now),
-        *_ends(row, runs),
-        *_owners(records),
-        *_settlements(jobs, records),
+        *_ends(row, seen.runs),
+        *_owners(seen.records),
+        *_settlements(jobs, seen.records),
         *_deadlines(row, watched),
     ]
     watched.processed = row.processed
@@ -120,28 +155,28 @@ def _deadlines(row: ThreadMaintenance, watched: Watched) -> Iterator[str]:
         yield f"P1: {behind} settlements are not published and no pass is due"
 
 
-def untold(thread_id: str) -> list[str]:
+def untold(seen: Seen) -> list[str]:
     """Whether a slot that can be acted on was handed over to nobody. For schedules in which no time goes by."""
-    row, now = ThreadMaintenance.objects.filter(pk=thread_id).first(), clock.now()
-    if row is None or row.alarm_at is None or row.has_live_lease(now) or row.hint_seq == row.alarm_seq:
+    row = seen.row
+    if row is None or row.alarm_at is None or row.has_live_lease(seen.now) or row.hint_seq == row.alarm_seq:
         return []
     return [f"the slot {row.alarm_seq} lies open and only {row.hint_seq} was handed over"]
 
 
-def at_rest(thread_id: str) -> list[str]:
+def at_rest(seen: Seen) -> list[str]:
     """What keeps the thread from rest: after a calm time it is caught up, unarmed, and all that can be done is."""
-    row = ThreadMaintenance.objects.filter(pk=thread_id).first()
+    row = seen.row
     if row is None:
         return []
-    found = [f"job {job.pk} ({job.state}) is left" for job in ledger.open_jobs(thread_id) if _should_be_done(job)]
+    found = [f"job {job.pk} ({job.state}) is left" for job in seen.jobs if _should_be_done(job)]
     if row.is_dirty:
         found.append(f"the row is dirty: {row.dirty} > {row.processed}")
     if row.alarm_at is not None:
         found.append(f"the row is armed at {row.alarm_at}")
-    if row.has_live_lease(clock.now()):
+    if row.has_live_lease(seen.now):
         found.append("a lease lives")
     return found
 
 
 def _should_be_done(job: Job) -> bool:
-    return not (job.state == ledger.WAITING and not job.answered)
+    return job.state == ledger.READY or (job.state == ledger.WAITING and job.answered)

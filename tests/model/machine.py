@@ -180,7 +180,10 @@ class ProtocolMachine(Scene):
     @precondition(lambda self: self.dead)
     @rule(which=WHICH)
     def reap(self, which: int) -> None:
-        reaper.release_of_the_dead(Observed(THREAD, pick(self.dead, which), "the dead"))
+        token, row = pick(self.dead, which), stored()
+        is_held = row is not None and row["lease_token"] == token
+        released = reaper.release_of_the_dead(Observed(THREAD, token, "the dead"))
+        assert released == is_held, "A5: the reaper released what it had not observed"
 
     @precondition(lambda self: self.held)
     @rule(which=WHICH)

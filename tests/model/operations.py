@@ -168,6 +168,8 @@ def _prearm(world: World) -> object:
 
 
 def _end(world: World) -> object:
+    """The last thing that the body did was outside of any gate: only its lease, or this end, announces it."""
+    ledger.answer(world.asking)
     gate._end(THREAD, world.mutation)
     return None
 

@@ -22,8 +22,8 @@ from maintenance.testing import fixed_jitter, frozen_clock
 from maintenance.wave import Wave
 from tests.model import ledger
 from tests.model.calm import Calm, arrival
-from tests.model.invariants import Watched, violations
-from tests.model.ledger import Job, JobLedger, JobRuntime, Outbox, Sink, job_hooks
+from tests.model.invariants import Watched, look, violations
+from tests.model.ledger import DONE, Job, JobLedger, JobRuntime, Outbox, Sink, job_hooks
 
 if TYPE_CHECKING:
     from maintenance.dispatch import Hint
@@ -89,10 +89,11 @@ class Scene(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        assert violations(self.watched) == []
+        seen = look(THREAD)
+        assert violations(self.watched, seen) == []
         assert self.started <= 2 * self.stimuli + 5, f"{self.started} passes for {self.stimuli} reasons"
-        self.row = ThreadMaintenance.objects.filter(pk=THREAD).first()
-        self.asking = [job for job in ledger.open_jobs(THREAD) if job.asks and not job.answered]
+        self.row = seen.row
+        self.asking = [job for job in seen.jobs if job.state != DONE and job.asks and not job.answered]
 
     def teardown(self) -> None:
         try:
@@ -145,6 +146,7 @@ class Scene(RuleBasedStateMachine):
         if outcome in NO_WRITES:
             assert stored() == before, f"a delivery that was {outcome} wrote something"
         else:
+            assert not (before and _is_leased(before, self.frozen.at)), "A5: a pass began beside a live one"
             self.started += 1
         if outcome is Outcome.FAILED:
             self.stimuli += 2
@@ -165,6 +167,10 @@ def stored() -> dict[str, Any] | None:
     """The row as it is stored now."""
     row = ThreadMaintenance.objects.filter(pk=THREAD).values().first()
     return None if row is None else dict(row)
+
+
+def _is_leased(row: dict[str, Any], now: datetime) -> bool:
+    return row["lease_expires_at"] is not None and row["lease_expires_at"] > now
 
 
 def pick(items: list[T], which: int) -> T:

@@ -22,7 +22,7 @@ from maintenance.finish import Done
 from maintenance.models import ThreadMaintenance
 from maintenance.testing import run_due_passes
 from tests.model import ledger, variants
-from tests.model.invariants import Watched, at_rest, violations
+from tests.model.invariants import Watched, at_rest, look, violations
 from tests.model.ledger import JobLedger, JobRuntime, Outbox, Sink, job_hooks
 from tests.model.matrix import FURTHER_MEETINGS, REQUIRED_MEETINGS, broken_schedules
 from tests.model.variants import GenerationSink, Variant
@@ -231,4 +231,4 @@ def _told(frozen: FrozenClock, story: Told, parts: Parts) -> list[str]:
     ports = job_hooks(runtime=parts.runtime, ledger=parts.ledger, outbox=parts.outbox, sink=parts.sink)
     with hooks.installed(ports):
         story(Story(frozen))
-        return [*violations(Watched(THREAD, ports=True)), *at_rest(THREAD)]
+        return [*violations(Watched(THREAD, ports=True)), *at_rest(look(THREAD))]
