@@ -106,9 +106,9 @@ def _send_back(locked: Locked, delivery: Delivery) -> None:
 
 def _start(locked: Locked, delivery: Delivery, token: uuid.UUID) -> Begun | finish.Finished | Outcome:
     row = locked.row
+    history.note_lost_lease(locked)
     if row.starts_since_finish >= get_settings().quarantine_starts and not delivery.forced:
         return _quarantine(locked)
-    history.note_lost_lease(locked)
     due_at = row.alarm_at
     _let_timer_come(locked)
     if not row.is_dirty:
