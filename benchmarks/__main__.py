@@ -40,11 +40,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*ALL, []], metavar="NAME", help=f"of {', '.join(ALL)}; all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; all if none is given")
     parser.add_argument("--rounds", type=int, default=3, help="times that each measurement is made (3)")
     parser.add_argument("--size", type=float, default=1.0, help="factor on every amount (1)")
     parser.add_argument("--json", type=Path, default=RESULTS, help="folder of the results (benchmarks/results)")
-    return parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.names if name not in ALL]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(ALL)}")
+    return chosen
 
 
 def _run(name: str, place: stand.Stand, options: Options, console: Console, folder: Path) -> bool:

@@ -47,26 +47,41 @@ class Contestant:
     ports: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What was read off while one turn worked."""
+
+    enqueue_seconds: float
+    drain_seconds: float
+    cpu_seconds: float
+    """Processor time of the workers and of the server processes that serve them, during the drain."""
+    before: Counters
+    """The counters when the drain began."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """What one turn took."""
 
     jobs: int
-    enqueue_seconds: float
-    drain_seconds: float
-    cpu_seconds: float
-    """Processor time of the workers and of their database connections' server processes during the drain."""
+    timed: Timed
     spent: Counters
+    """By the drain, the warming up's late reports included."""
     out_of_order: int
 
     @property
     def drained_per_second(self) -> float:
-        return self.jobs / self.drain_seconds
+        return self.jobs / self.timed.drain_seconds
+
+    @property
+    def cpu_ms(self) -> float:
+        """Processor time of the drain for each job."""
+        return self.timed.cpu_seconds / self.jobs * 1_000
 
     @property
     def per_second(self) -> float:
         """Jobs for each second of enqueueing and draining together."""
-        return self.jobs / (self.enqueue_seconds + self.drain_seconds)
+        return self.jobs / (self.timed.enqueue_seconds + self.timed.drain_seconds)
 
 
 def take_turn(stand: Stand, contestant: Contestant, *, entities: int, jobs: int) -> Turn:
@@ -81,17 +96,9 @@ def take_turn(stand: Stand, contestant: Contestant, *, entities: int, jobs: int)
         _work_off(contestant, crew, *WARM)
         crew.close(contestant.queue)
         empty_tables()
-        before = counters()
-        enqueue_seconds, drain_seconds, cpu_seconds = _work_off(contestant, crew, entities, jobs)
+        timed = _work_off(contestant, crew, entities, jobs)
     contestant.verify()
-    return Turn(
-        jobs=jobs,
-        enqueue_seconds=enqueue_seconds,
-        drain_seconds=drain_seconds,
-        cpu_seconds=cpu_seconds,
-        spent=counters() - before,
-        out_of_order=_out_of_order(),
-    )
+    return Turn(jobs=jobs, timed=timed, spent=counters() - timed.before, out_of_order=_out_of_order())
 
 
 def empty_tables() -> None:
@@ -114,17 +121,17 @@ def all_acknowledged() -> bool:
     return not (rows.filter(dirty__gt=F("processed")) | rows.filter(lease_token__isnull=False)).exists()
 
 
-def _work_off(contestant: Contestant, crew: workers.Crew, entities: int, jobs: int) -> tuple[float, float, float]:
-    """Seconds of enqueueing and of draining, and the processor time of the drain."""
+def _work_off(contestant: Contestant, crew: workers.Crew, entities: int, jobs: int) -> Timed:
     Entity.objects.bulk_create(Entity(name=f"entity-{n}") for n in range(entities))
     started = time.monotonic()
     for number in range(jobs):
         contestant.enqueue(f"entity-{number % entities}", number)
-    pids = [*crew.pids(), *backends()]
-    enqueued, used = time.monotonic(), workers.cpu_seconds(pids)
+    enqueue_seconds = time.monotonic() - started
+    pids, before = [*crew.pids(), *backends()], counters()
+    opened, used = time.monotonic(), workers.cpu_seconds(pids)
     crew.open(contestant.queue)
     wait_until(lambda: contestant.is_done(jobs), seconds=DRAIN_SECONDS, what=f"{jobs} jobs of {contestant.name}")
-    return enqueued - started, time.monotonic() - enqueued, workers.cpu_seconds(pids) - used
+    return Timed(enqueue_seconds, time.monotonic() - opened, workers.cpu_seconds(pids) - used, before)
 
 
 def _out_of_order() -> int:

@@ -36,7 +36,7 @@ def run(stand: Stand, options: Options) -> Outcome:
 def _describe(outcome: Outcome, name: str, turns: list[Turn]) -> None:
     outcome.add(f"{name}: drained", [turn.drained_per_second for turn in turns], "jobs/s")
     outcome.add(f"{name}: enqueued and drained", [turn.per_second for turn in turns], "jobs/s")
-    outcome.add(f"{name}: processor time", [turn.cpu_seconds / turn.jobs * 1_000 for turn in turns], "ms/job")
+    outcome.add(f"{name}: processor time", [turn.cpu_ms for turn in turns], "ms/job")
     outcome.add(f"{name}: transactions", [turn.spent.commits / turn.jobs for turn in turns], "per job")
     outcome.add(f"{name}: flushes of the server", [turn.spent.flushes / turn.jobs for turn in turns], "per job")
     outcome.add(f"{name}: out of order", [float(turn.out_of_order) for turn in turns], "jobs")
@@ -46,7 +46,7 @@ def _compare(outcome: Outcome, turns: dict[str, list[Turn]], name: str, least: f
     pairs = list(zip(turns[name], turns["plain"], strict=True))
     drained = [ours.drained_per_second / theirs.drained_per_second for ours, theirs in pairs]
     total = [ours.per_second / theirs.per_second for ours, theirs in pairs]
-    spared = [theirs.cpu_seconds / ours.cpu_seconds for ours, theirs in pairs]
+    spared = [theirs.cpu_ms / ours.cpu_ms for ours, theirs in pairs]
     outcome.add(f"RATIO {name} / plain Celery, drained", drained, "×", Target(least, at_least=True))
     outcome.add(f"ratio {name} / plain Celery, with enqueueing", total, "×")
     outcome.add(f"ratio plain Celery / {name}, processor time", spared, "×")
