@@ -148,11 +148,14 @@ def _pending_deadline(locked: Locked) -> datetime | None:
 def _consume_slot(locked: Locked, delivery: Delivery) -> None:
     """The slot that this delivery answers gives way to the crash fallback.
 
-    A forced pass answers no slot: one that still lies ahead is kept if it is earlier than the fallback.
+    A forced pass answers no slot: one that still lies ahead is kept if it is earlier than the fallback. Its message
+    will find the thread busy and be gone, so it counts as not handed over.
     """
     row, settings = locked.row, get_settings()
     ahead = delivery.forced and row.alarm_at is not None and row.alarm_at > locked.now
     asked = row.alarm_at if ahead else None
+    if ahead:
+        row.hint_seq = None
     alarm.replace(row, earliest(asked, locked.now + settings.minimum))
 
 
