@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection
+from django.apps import apps
+from django.db import connection, transaction
 
 from tests.process.board import Board
 from tests.process.entry import Entry
@@ -56,6 +57,27 @@ def job_tables(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Non
 
 
 @pytest.fixture
+def transactional_db(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Replace the plugin's, which truncates every table and migrates again: here a few deletes empty ours.
+
+    The test sees what its processes commit, and they what it commits.
+    """
+    with django_db_blocker.unblock():
+        _empty_tables()
+        yield
+        _empty_tables()
+        connection.close()
+
+
+def _empty_tables() -> None:
+    # In one transaction: the constraints between the tables are checked at its end.
+    with transaction.atomic(), connection.cursor() as cursor:
+        for label in ("wakeful_agents", "wakeful_maintenance"):
+            for model in apps.get_app_config(label).get_models():
+                cursor.execute(f"DELETE FROM {connection.ops.quote_name(model._meta.db_table)}")
+
+
+@pytest.fixture
 def maintenance(settings: Settings, board: Board, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the settings of maintenance that this process and its children share."""
     for name, value in Entry(folder=str(board.folder)).environment().items():
@@ -67,7 +89,7 @@ def maintenance(settings: Settings, board: Board, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(scope="session")
 def nursery(child_environment: dict[str, str], celery_app: Celery) -> Iterator[Nursery]:
     """Return the process from which all others are forked; it sees this run's database and broker."""
-    started = Nursery({**child_environment, "BROKER_URL": celery_app.conf.broker_url, "LOG_JSON": "0"})
+    started = Nursery({**child_environment, "BROKER_URL": celery_app.conf.broker_url, "LOG_JSON": "1"})
     yield started
     started.close()
 

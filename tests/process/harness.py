@@ -88,9 +88,10 @@ class Process:
         return not self._reply.exists()
 
     def children(self) -> list[int]:
-        """The live child processes: of a worker, its pool."""
+        """The live child processes, whichever thread forked them: of a worker, its pool."""
+        listed = Path(f"/proc/{self.pid}/task").glob("*/children")
         with suppress(FileNotFoundError, ProcessLookupError):
-            return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+            return sorted(int(pid) for each in listed for pid in each.read_text().split())
         return []
 
     def terminate(self) -> None:
