@@ -57,4 +57,5 @@ def configure(*, level: str, as_json: bool) -> dict[str, Any]:
 def _renderers(*, as_json: bool) -> list[Processor]:
     if as_json:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer()]
+    # Plain tracebacks: the pretty ones print local variables, which may be payloads.
+    return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]

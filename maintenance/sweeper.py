@@ -23,6 +23,14 @@ log = structlog.get_logger("wakeful.maintenance")
 
 HEARTBEAT_SECONDS = 10.0
 
+between_forks = threading.Lock()
+"""Held during each step, and by whoever forks. A pool child forked in the middle of a step would inherit locks (of the
+database driver, of the logs) that no thread of it will ever release, and would hang with the first pass."""
+
+os.register_at_fork(
+    before=between_forks.acquire, after_in_parent=between_forks.release, after_in_child=between_forks.release
+)
+
 
 class Sweeper(threading.Thread):
     """The timer thread. A failing tick is logged and the next one tries again."""
@@ -49,8 +57,9 @@ class Sweeper(threading.Thread):
     def _tick(self) -> None:
         for step in (reaper.reap, sweep.sweep, self._beat, self._audit):
             try:
-                close_old_connections()
-                step()
+                with between_forks:
+                    close_old_connections()
+                    step()
             except Exception as error:  # noqa: BLE001 - the timer must outlive a database that comes and goes
                 log.warning("sweeper.tick_failed", step=step.__name__, kind=kind_of(error))
                 connection.close()

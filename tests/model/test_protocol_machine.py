@@ -29,7 +29,7 @@ BOUNDED = settings(
     suppress_health_check=list(HealthCheck),
 )
 """The same examples in every run: a change of the code, not the day, makes it fail."""
-HUNT = settings(BOUNDED, max_examples=200, phases=[Phase.generate])
+HUNT = settings(BOUNDED, max_examples=2_000, phases=[Phase.generate])
 """Until the first example that fails; nobody will read it, so it is not made smaller."""
 SOAK = settings(BOUNDED, max_examples=2_000, stateful_step_count=80, derandomize=False)
 
