@@ -63,7 +63,7 @@ migrations-check: $(STAMP) ## Fail if a model changed without its migration
 	@$(PY) manage.py makemigrations --check --dry-run
 
 bench: $(STAMP) ## Measure against plain Celery (PostgreSQL and Redis)
-	@$(PY) -m benchmarks
+	@$(PY) -m benchmarks $(BENCH_ARGS)
 
 soak: $(STAMP) ## Run the cases that need wall-clock minutes
 	@$(PY) -m pytest -m soak --timeout 3600 $(PYTEST_ARGS)
