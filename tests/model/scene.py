@@ -92,6 +92,8 @@ class Scene(RuleBasedStateMachine):
         seen = look(THREAD)
         assert violations(self.watched, seen) == []
         assert self.started <= 2 * self.stimuli + 5, f"{self.started} passes for {self.stimuli} reasons"
+        if self.row and seen.row and seen.row.processed > self.row.processed:
+            assert not seen.row.has_mutation_in_flight(seen.now), "A3: acknowledged beside a mutation in flight"
         self.row = seen.row
         self.asking = [job for job in seen.jobs if job.state != DONE and job.asks and not job.answered]
 

@@ -141,6 +141,18 @@ def _a_job_settles_behind_the_first_drain_of_its_pass(story: Story) -> None:
     story.pass_time(10)
 
 
+def _a_prearmed_mutation_outlives_its_lease(story: Story) -> None:
+    """What it does last, it does outside of any gate, after a pass has acknowledged its generation."""
+    with gate.mutation(THREAD):
+        job = ledger.add_job(THREAD, asks=True)
+    with gate.prearmed_mutation(THREAD, "a slow call"):
+        story.pass_time(0)
+        story.pass_time(61)
+        ledger.answer(job.pk)
+    story.pass_time(0)
+    story.pass_time(10)
+
+
 def _the_database_forgets_a_begin(story: Story) -> None:
     """A crash of the database loses an asynchronous begin; its worker lives on and knows nothing of it."""
     with gate.mutation(THREAD):
@@ -197,6 +209,12 @@ STORIES: dict[str, tuple[Told, Variant, Callable[[], Parts], str]] = {
         nullcontext,
         lambda: Parts(sink=GenerationSink()),
         "P1: 1 settlements are not published and no pass is due",
+    ),
+    "an end after expiry that does not bump": (
+        _a_prearmed_mutation_outlives_its_lease,
+        variants.ending_without_a_look_at_the_expiry,
+        Parts,
+        "(waiting) can go on, the row is clean",
     ),
     "an epoch without a token": (
         _the_database_forgets_a_begin,

@@ -6,14 +6,14 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from unittest import mock
 
-from maintenance import begin, clock, decision, dispatch, finish, hooks, hotpath, lease
+from maintenance import begin, clock, decision, dispatch, finish, gate, hooks, hotpath, lease
 from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.finish import Done, Finished
 from maintenance.lease import Lease
-from maintenance.models import ThreadMaintenance
+from maintenance.models import MutationLease, ThreadMaintenance
 from maintenance.ports import NOTHING_LEFT, Residue, Work
 from maintenance.rows import Locked
 from tests.model.ledger import Job, JobLedger, Sink
@@ -140,6 +140,19 @@ def letting_timers_come_without_a_bump() -> Iterator[None]:
             locked.row.timer_at = None
 
     with mock.patch.object(begin, "_let_timer_come", come):
+        yield
+
+
+@contextmanager
+def ending_without_a_look_at_the_expiry() -> Iterator[None]:
+    """The end of a pre-armed mutation takes its lease for alive, whatever the time is."""
+
+    def end(thread_id: str, token: uuid.UUID) -> None:
+        MutationLease.objects.filter(token=token).update(expires_at=clock.now() + timedelta(hours=1))
+        in_order(thread_id, token)
+
+    in_order = gate._end
+    with mock.patch.object(gate, "_end", end):
         yield
 
 
