@@ -162,7 +162,13 @@ class ProtocolMachine(Scene):
         finished = finish.finish(held.begun, held.done or Done(ran=False), in_place=goes_on)
         assert (finished is not None) == is_owner, "A5: only the owner ends its pass"
         if finished and finished.next_seq is not None:
-            self.start(Delivery(thread_id=THREAD, seq=finished.next_seq, trigger=IN_PLACE))
+            self.places.append(finished.next_seq)
+
+    @precondition(lambda self: self.places)
+    @rule()
+    def go_on_in_place(self) -> None:
+        """The worker that has finished a pass takes the next one; much may have happened in the gap."""
+        self.start(Delivery(thread_id=THREAD, seq=self.places.pop(), trigger=IN_PLACE))
 
     @precondition(lambda self: self.held)
     @rule(which=WHICH, how=st.sampled_from(["fails", "drains", "is killed"]))

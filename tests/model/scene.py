@@ -74,6 +74,8 @@ class Scene(RuleBasedStateMachine):
         self.dead: list[uuid.UUID] = []
         """Tokens of passes whose process is gone."""
         self.mutations: list[uuid.UUID] = []
+        self.places: list[int] = []
+        """Slots that a worker left to itself when it finished."""
         self.watched = Watched(THREAD, ports=True)
         self.stimuli = 0
         """What may cost a pass so far."""

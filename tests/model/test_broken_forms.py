@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from maintenance import begin, finish, gate, hooks, lease
+from maintenance import alarm, begin, finish, gate, hooks, lease
 from maintenance.delivery import Begun, Delivery
 from maintenance.errors import OwnershipLost
 from maintenance.finish import Done
@@ -117,6 +117,15 @@ def _a_timer_comes(story: Story) -> None:
     story.pass_time(10)
 
 
+def _somebody_wakes_a_thread_that_waits_for_its_timer(story: Story) -> None:
+    with gate.mutation(THREAD) as made:
+        ledger.add_job(THREAD, due_at=made.now + timedelta(seconds=10))
+    story.pass_time(0)
+    alarm.schedule_now(THREAD)
+    story.pass_time(1)
+    story.pass_time(9)
+
+
 def _a_reply_comes_with_the_wave_of_a_caught_up_pass(story: Story) -> None:
     with gate.mutation(THREAD) as made:
         job = ledger.add_job(THREAD, asks=True)
@@ -189,6 +198,12 @@ STORIES: dict[str, tuple[Told, Variant, Callable[[], Parts], str]] = {
     "a timer that does not bump": (
         _a_timer_comes,
         variants.letting_timers_come_without_a_bump,
+        Parts,
+        "can go on, the row is clean and no timer stands",
+    ),
+    "a caught-up pass that forgets the timer": (
+        _somebody_wakes_a_thread_that_waits_for_its_timer,
+        variants.forgetting_the_timer_in_a_caught_up_pass,
         Parts,
         "can go on, the row is clean and no timer stands",
     ),

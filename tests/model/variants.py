@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 from unittest import mock
 
 from maintenance import begin, clock, decision, dispatch, finish, gate, hooks, hotpath, lease
@@ -140,6 +141,19 @@ def letting_timers_come_without_a_bump() -> Iterator[None]:
             locked.row.timer_at = None
 
     with mock.patch.object(begin, "_let_timer_come", come):
+        yield
+
+
+@contextmanager
+def forgetting_the_timer_in_a_caught_up_pass() -> Iterator[None]:
+    """A pass that finds nothing to do clears the slot, and the timer with it."""
+    in_order = finish.caught_up_at_once
+
+    def forgetful(locked: Locked, *arguments: Any, **names: Any) -> Finished:
+        locked.row.timer_at = None
+        return in_order(locked, *arguments, **names)
+
+    with mock.patch.object(finish, "caught_up_at_once", forgetful):
         yield
 
 
