@@ -34,6 +34,11 @@ class Seen:
     pending: datetime | None
     """The earliest deadline of publication, projection, messages and timers."""
 
+    @property
+    def is_still_due(self) -> bool:
+        """Whether a deadline that has come still stands after the pass that was to serve it."""
+        return self.pending is not None and self.pending <= self.now
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:

@@ -67,7 +67,8 @@ def finish_locked(locked: Locked, begun: Begun, done: Done, *, in_place: bool) -
     residue = _scan(row.thread_id, done) if done.ran else None
     if residue is not None:
         row.nonterminal, row.timer_at = residue.nonterminal, residue.next_due
-    decided = decision.decide(_seen(locked, begun, done, residue), get_settings())
+    seen = _seen(locked, begun, done, residue)
+    decided = decision.decide(seen, get_settings())
     _apply(locked, decided)
     report = Report(
         phase=ACTIONABLE if done.ran else CAUGHT_UP,
@@ -83,6 +84,7 @@ def finish_locked(locked: Locked, begun: Begun, done: Done, *, in_place: bool) -
         due_at=begun.due_at,
         generation=begun.generation,
         report=report,
+        still_due=seen.is_still_due,
     )
     next_seq = _let_go(locked, in_place=in_place)
     return Finished(report=report, next_seq=next_seq)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
-from maintenance import metrics, owner
-from maintenance.models import PassRun
+import structlog
+
+from maintenance import hooks, metrics, owner
+from maintenance.models import PassRun, ThreadMaintenance
 from maintenance.rows import Locked
+
+log = structlog.get_logger("wakeful.maintenance")
+
+STILL_DUE = "still_due"
+"""Key beside the report on the row: at the end of so many passes in a row a deadline of a port was still due."""
+STUCK_AFTER = 20
+"""So many passes in a row: the port moves its deadline on no more, or its backlog grows faster than it is served."""
 
 REARMED = "rearmed"
 CLEARED = "cleared"
@@ -37,13 +47,17 @@ def record(
     generation: int | None,
     report: Report | None = None,
     error: str = "",
+    still_due: bool = False,
 ) -> None:
-    """Notes the end of the pass that the locked row names; it is written with the row."""
+    """Notes the end of the pass that the locked row names; it is written with the row.
+
+    `still_due`: a deadline of a port that had come still stands.
+    """
     row = locked.row
     row.last_outcome = outcome
     row.last_error = error
     if report is not None:
-        row.last_report = asdict(report)
+        row.last_report = asdict(report) | (_counted_on(locked) if still_due else {})
     started = row.lease_started_at or locked.now
     if due_at is not None:
         metrics.lateness.observe(max(0.0, (started - due_at).total_seconds()))
@@ -60,6 +74,23 @@ def record(
         error=error,
         **_counts(report),
     )
+
+
+def times_still_due(row: ThreadMaintenance) -> int:
+    """After how many passes in a row, up to the last one, a deadline of a port was still due."""
+    times: int = (row.last_report or {}).get(STILL_DUE, 0)
+    return times
+
+
+def _counted_on(locked: Locked) -> dict[str, Any]:
+    """The count with this pass; warns once, when it gets suspicious. On the row: passes in a row are of any worker."""
+    times, thread_id = times_still_due(locked.row) + 1, locked.row.thread_id
+    if times == STUCK_AFTER:
+        metrics.stuck_deadlines.inc()
+        log.warning(
+            "port.deadline_stuck", thread=thread_id, passes=times, ports=hooks.current().due(thread_id, locked.now)
+        )
+    return {STILL_DUE: times}
 
 
 def note_lost_lease(locked: Locked) -> None:

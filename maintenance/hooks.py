@@ -69,6 +69,14 @@ class Hooks:
         messages = None if self.messages.inert else self.messages.pending_deadline(thread_id)
         return earliest(self.publication_deadline(thread_id), messages, self._guarded_projection(thread_id))
 
+    def due(self, thread_id: str, now: datetime) -> list[str]:
+        """The classes of the ports that have a deadline which has come, for people."""
+        deadlines = {type(sink).__name__: sink.pending_deadline(thread_id) for sink in self.sinks}
+        if not self.messages.inert:
+            deadlines[type(self.messages).__name__] = self.messages.pending_deadline(thread_id)
+        deadlines[type(self.projection).__name__] = self._guarded_projection(thread_id)
+        return sorted(name for name, at in deadlines.items() if at is not None and at <= now)
+
     def _guarded_projection(self, thread_id: str) -> datetime | None:
         if self.projection.inert:
             return None

@@ -13,6 +13,9 @@ dispatch_failures = Counter("wakeful_dispatch_failures_total", "Hints that the b
 swept = Counter("wakeful_sweep_published_total", "Hints that a sweep handed over.")
 reaped = Counter("wakeful_reaped_total", "Leases released because their owner is provably dead.")
 quarantined = Counter("wakeful_quarantined_total", "Threads quarantined after too many starts.")
+stuck_deadlines = Counter(
+    "wakeful_stuck_deadlines_total", "Threads whose port's deadline was still due after 20 passes in a row."
+)
 lateness = Histogram(
     "wakeful_alarm_lateness_seconds",
     "From the deadline of a slot to the begin of its pass.",

@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce, Greatest
 
 from maintenance import clock
 from maintenance.conf import get_settings
+from maintenance.history import STILL_DUE, STUCK_AFTER, times_still_due
 from maintenance.models import MutationLease, ThreadMaintenance, WorkerHeartbeat
 from maintenance.sweeper import HEARTBEAT_SECONDS
 from maintenance.wording import counted, spoken
@@ -28,6 +29,8 @@ STALLED = Q(stalls__gt=0)
 FAILING = Q(failures__gt=0)
 PAUSED = Q(paused_at__isnull=False)
 QUARANTINED = Q(quarantined_at__isnull=False)
+STUCK = RUNNABLE & Q(**{f"last_report__{STILL_DUE}__gte": STUCK_AFTER})
+"""A port's deadline is due again and again, and no pass changes that."""
 HANDED_OVER = Q(hint_seq=F("alarm_seq"))
 
 ALIVE = timedelta(seconds=3 * HEARTBEAT_SECONDS)
@@ -119,7 +122,10 @@ def _why_armed_when_clean(row: ThreadMaintenance) -> str:
         return "nothing is owed"
     if row.timer_at is not None and row.timer_at <= row.alarm_at:
         return "a durable timer"
-    return "a deadline of publication, projection or messages, or a time that was asked for"
+    deadline = "a deadline of publication, projection or messages"
+    if times := times_still_due(row):
+        return f"{deadline}, still due after {counted(times, 'pass', 'passes')} in a row"
+    return f"{deadline}, or a time that was asked for"
 
 
 def _handed_over(row: ThreadMaintenance, now: datetime) -> str:

@@ -18,9 +18,9 @@ STANDS_STILL = timedelta(seconds=60)
 
 
 def examine() -> list[Finding]:
-    """Lateness, hand-overs, workers, beat, quarantine."""
+    """Lateness, hand-overs, workers, beat, quarantine, deadlines that do not move on."""
     now, health = clock.now(), status.health()
-    return [_lateness(health), _sweep(now), _workers(now, owing=not health.ok), *_beat(now), *_quarantine()]
+    return [_lateness(health), _sweep(now), _workers(now, owing=not health.ok), *_beat(now), *_quarantine(), *_stuck()]
 
 
 def _lateness(health: status.Health) -> Finding:
@@ -98,3 +98,18 @@ def _quarantine() -> list[Finding]:
         "Find out what kills their passes (worker log, admin), then: manage.py maintenance release THREAD --reason WHY"
     )
     return [warning("work.quarantine", text, hint)]
+
+
+def _stuck() -> list[Finding]:
+    stuck = ThreadMaintenance.objects.filter(status.STUCK)
+    count = stuck.count()
+    if not count:
+        return []
+    one = stuck.values_list("thread_id", flat=True).first()
+    threads = counted(count, "thread", "threads")
+    text = f"A deadline of publication, projection or messages stays due, pass after pass: {threads}, {one!r} for one."
+    hint = (
+        "The worker's log names the port (port.deadline_stuck). A port that could not deliver has to move its deadline "
+        "on, to its next try; a backlog that is served pass by pass comes to an end by itself."
+    )
+    return [warning("work.stuck_deadline", text, hint)]

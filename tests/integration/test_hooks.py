@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,15 +11,17 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from maintenance import clock, hooks
+from maintenance import clock, hooks, status
 from maintenance.delivery import Outcome
+from maintenance.doctor import Level, work
 from maintenance.gate import mutation, prearmed_mutation
 from maintenance.hooks import Hooks
+from maintenance.models import PassRun
 from maintenance.ports import Residue, Work
 from maintenance.testing import deliver
-from tests.factories import make_row, numbers, row_of
+from tests.factories import MS, make_row, numbers, row_of
 from tests.jobs import execute, table_of_jobs
-from tests.logs import errors
+from tests.logs import errors, events
 from tests.marks import maintenance_database
 from tests.rest import come_to_rest
 from tests.stubs import StubPublication
@@ -230,3 +233,55 @@ def test_i25_a_deadline_that_never_moves_on_is_not_polled_faster_than_the_least_
     deliver("t")
 
     assert numbers(frozen.at) == (4, 4, 0, 50)
+
+
+def passes_over_a_deadline_in_the_past(stage: Stage, frozen: FrozenClock, count: int) -> None:
+    stage.sink.inert = False
+    stage.sink.deadline = frozen.at - timedelta(hours=1)
+    for _ in range(count):
+        frozen.at = row_of().alarm_at or frozen.at
+        assert deliver("t").outcome is Outcome.RAN
+
+
+def test_i25_the_twentieth_pass_in_a_row_that_leaves_a_deadline_due_warns_once_and_names_the_port(
+    stage: Stage, frozen: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_row(4, 4, 0, 0)
+    passes_over_a_deadline_in_the_past(stage, frozen, 19)
+    assert events(caplog, "port.deadline_stuck") == []
+
+    passes_over_a_deadline_in_the_past(stage, frozen, 11)
+
+    (told,) = events(caplog, "port.deadline_stuck")
+    assert (told["thread"], told["passes"], told["ports"]) == ("t", 20, ["StubPublication"])
+    began = list(PassRun.objects.order_by("id").values_list("started_at", flat=True))
+    assert {after - before for before, after in pairwise(began)} == {50 * MS}
+
+
+def test_i25_a_pass_that_finds_the_deadline_moved_on_begins_the_count_again(
+    stage: Stage, frozen: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_row(4, 4, 0, 0)
+    passes_over_a_deadline_in_the_past(stage, frozen, 19)
+    stage.sink.on_drain = lambda: setattr(stage.sink, "deadline", frozen.at + 10 * MS)
+    passes_over_a_deadline_in_the_past(stage, frozen, 1)
+    stage.sink.on_drain = None
+
+    passes_over_a_deadline_in_the_past(stage, frozen, 19)
+
+    assert events(caplog, "port.deadline_stuck") == []
+
+
+def test_i25_a_deadline_that_never_moves_on_shows_in_the_explanation_and_at_the_doctors(
+    stage: Stage, frozen: FrozenClock
+) -> None:
+    make_row(4, 4, 0, 0)
+    passes_over_a_deadline_in_the_past(stage, frozen, 19)
+    assert "still due after 19 passes in a row" in status.explain(row_of(), frozen.at)
+    assert not [finding for finding in work.examine() if finding.id == "work.stuck_deadline"]
+
+    passes_over_a_deadline_in_the_past(stage, frozen, 1)
+
+    (finding,) = [finding for finding in work.examine() if finding.id == "work.stuck_deadline"]
+    assert finding.level is Level.WARNING
+    assert "1 thread, 't' for one" in finding.text
