@@ -135,7 +135,9 @@ def _send_by_celery(hint: Hint) -> None:
     # The task's module needs this one to send follow-ups, so it is looked up when it is used.
     from maintenance.tasks import run_pass  # noqa: PLC0415
 
-    options: dict[str, Any] = {"queue": get_settings().queue, "retry": True, "retry_policy": RETRY_POLICY}
+    # Celery would put the time limits of this process into the message, and there they win over the worker's own.
+    options: dict[str, Any] = {"time_limit": None, "soft_time_limit": None}
+    options |= {"queue": get_settings().queue, "retry": True, "retry_policy": RETRY_POLICY}
     if hint.eta is not None:
         options["eta"] = hint.eta if timezone.is_aware(hint.eta) else timezone.make_aware(hint.eta)
     elif hint.countdown is not None:

@@ -78,6 +78,16 @@ def test_a_due_slot_goes_out_without_an_eta(network: Network, celery_app: Celery
     assert (headers["task"], headers["eta"], headers["expires"]) == ("maintenance.run_pass", None, None)
 
 
+def test_a_message_carries_no_time_limits(network: Network, celery_app: Celery) -> None:
+    """A web process with other settings would decide how long a worker lets a pass run."""
+    with mutation("t"):
+        pass
+
+    message = take_message(celery_app)
+    assert message is not None
+    assert message[2]["timelimit"] == [None, None]
+
+
 def test_a_slot_ahead_goes_out_with_its_deadline_as_eta(
     network: Network, celery_app: Celery, frozen: FrozenClock
 ) -> None:

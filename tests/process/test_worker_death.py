@@ -218,14 +218,16 @@ class TestHardLimit:
     def test_g1_a_pass_killed_by_the_hard_limit_leaves_no_lock_wherever_it_was(
         self, processes: Processes, board: Board
     ) -> None:
-        """Right after its claim, in its body, and while it lets go of the thread."""
+        """Right after its claim, in its body, and while it lets go of the thread.
+
+        The limits are the worker's own: this process, which publishes the messages, has those of production.
+        """
         stuck_at = {"claimed": "maintenance:begin:after", "working": "body", "releasing": "lease:release:before"}
         for thread_id, point in stuck_at.items():
             board.order(point, STUCK, thread_id)
         processes.worker("one", concurrency=3)
         for thread_id in stuck_at:
-            # Not from this process: a message carries the time limits of whoever publishes it.
-            processes.act("submit", thread_id=thread_id).value()
+            submit(thread_id)
 
         evidence.wait_for_rest()
         for thread_id, point in stuck_at.items():
