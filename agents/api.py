@@ -43,6 +43,7 @@ from agents.operations.observing import await_for_settlement, progress, settleme
 from agents.operations.retry import Retried, retry
 from agents.operations.show import show
 from agents.operations.verify import Report, verify
+from agents.policies import Approve, Deny, Intended
 from agents.registry import agent
 from agents.resolutions import Resolution
 from agents.settlement import Settlement
@@ -55,6 +56,7 @@ __all__ = [
     "AgentFailure",
     "ApprovalDecision",
     "ApprovalDenied",
+    "Approve",
     "Asked",
     "AsyncContext",
     "BudgetExhausted",
@@ -62,9 +64,11 @@ __all__ = [
     "CallRefused",
     "Context",
     "Decision",
+    "Deny",
     "Done",
     "Explanation",
     "Failed",
+    "Intended",
     "NeverStarted",
     "Obligation",
     "Obligations",

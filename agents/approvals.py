@@ -1,7 +1,8 @@
 """Approvals: a run asks a person before it does something, and costs nothing until the person has said so.
 
 The question is bound to a digest of what would be done, with which arguments. It is decided once, by one conditional
-update that also wakes the thread, or it expires. A decision becomes a record when the run goes on.
+update that also wakes the thread, or it expires. A decision becomes a record when the run goes on. A policy of the
+host project may decide in the person's place, before anybody is asked.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from agents import canonical, failpoints, records
+from agents import canonical, failpoints, policies, records
 from agents.attempt import Attempt
 from agents.canonical import Json, NotJson
 from agents.errors import ApprovalConflict, StepError, UnknownApproval
 from agents.log import Batch
 from agents.models import Approval, ApprovalDecision
 from agents.moments import moment, parsed
+from agents.policies import Approve
 from agents.records import ApprovalDecided, ApprovalRequested, NewRecord
 from agents.states import Wait
 from maintenance import api as maintenance
@@ -28,6 +30,9 @@ from maintenance import clock
 
 BY_TIME = "clock"
 """The resolver of an approval that nobody decided in time."""
+
+BY_POLICY = "approval-policy"
+"""The resolver of an approval that the host project's policy decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,7 @@ class Decision:
 def ask(attempt: Attempt, name: str, tool: str, arguments: Any, expires_in: timedelta | None = None) -> Decision:
     """The decision about `tool` with `arguments`; suspends the run until there is one.
 
+    The policy is asked once, before the question is written: what waits for a person is the person's.
     Raises `StepError` if the arguments are not JSON, or are not those that were asked about under this name.
     """
     text = _encoded(name, arguments)
@@ -56,6 +62,8 @@ def ask(attempt: Attempt, name: str, tool: str, arguments: Any, expires_in: time
         return _decision(decided["decision"], decided["resolver"], decided["reason"])
     attempt.boundary()
     found = _take_decision(attempt, name)
+    if found is None and asked is None:
+        found = _by_policy(attempt, name, tool, text)
     if found is None:
         _suspend(attempt, name, tool, text, expires_in, asked)
         # The decision was there when we were about to suspend, or the time was up.
@@ -135,15 +143,8 @@ def _take_decision(attempt: Attempt, name: str) -> Decision | None:
     with attempt.writing(f"the answer to approval {name!r}") as append:
         _decide_once_by_time(row)
         row.refresh_from_db()
-        payload = ApprovalDecided(
-            run=attempt.run,
-            name=name,
-            decision=ApprovalDecision(row.decision).value,  # type: ignore[arg-type]
-            resolver=row.decided_by,
-            reason=row.reason,
-        )
-        record_id = records.of_run("approval-decided", attempt.run, name)
-        append(Batch(record_id, [NewRecord(record_id, payload)]))
+        record = _decided(attempt, row)
+        append(Batch(record.record_id, [record]))
         failpoints.hit(failpoints.ANSWER_WRITTEN, attempt.thread_id)
     failpoints.hit(failpoints.ANSWER_AFTER, attempt.thread_id)
     return _decision(row.decision, row.decided_by, row.reason)
@@ -165,34 +166,71 @@ def _suspend(attempt: Attempt, name: str, tool: str, text: Json, expires_in: tim
         expires = asked.get("expires_at")
         attempt.suspend(Wait.APPROVAL, name, wake_at=parsed(expires) if expires else None)
         return
-    now = clock.now()
-    expires_at = None if expires_in is None else now + expires_in
-    record_id = records.of_run("approval-requested", attempt.run, name)
-    payload = ApprovalRequested(
-        run=attempt.run,
-        name=name,
-        tool=tool,
-        arguments=text,
-        digest=digest_of(tool, text),
-        expires_at=None if expires_at is None else moment(expires_at),
+    row = _question(attempt, name, tool, text, expires_in)
+    record = _requested(attempt, row)
+    attempt.suspend(
+        Wait.APPROVAL,
+        name,
+        wake_at=row.expires_at,
+        batch=Batch(record.record_id, [record]),
+        also=lambda: row.save(force_insert=True),
     )
-    row = Approval(
+
+
+def _by_policy(attempt: Attempt, name: str, tool: str, text: Json) -> Decision | None:
+    """Question and answer in one batch, if the host's policy answers; `None` leaves it to a person."""
+    answer = policies.decision(attempt, name, tool, text)
+    if answer is None:
+        return None
+    row = _question(attempt, name, tool, text)
+    row.decision = ApprovalDecision.APPROVED if isinstance(answer, Approve) else ApprovalDecision.DENIED
+    row.decided_by, row.reason, row.decided_at = BY_POLICY, answer.reason, row.requested_at
+    record = _requested(attempt, row)
+    failpoints.hit(failpoints.ANSWER_BEFORE, attempt.thread_id)
+    # Race closed: a takeover while the policy was asked; whoever has the thread now has its own answer.
+    with attempt.writing(f"the answer to approval {name!r}") as append:
+        append(Batch(record.record_id, [record, _decided(attempt, row)]))
+        row.save(force_insert=True)
+        failpoints.hit(failpoints.ANSWER_WRITTEN, attempt.thread_id)
+    failpoints.hit(failpoints.ANSWER_AFTER, attempt.thread_id)
+    return _decision(row.decision, row.decided_by, row.reason)
+
+
+def _question(attempt: Attempt, name: str, tool: str, text: Json, expires_in: timedelta | None = None) -> Approval:
+    now = clock.now()
+    return Approval(
         id=uuid7(),
         submission_id=attempt.claimed.submission_id,
         name=name,
         tool=tool,
         arguments=text,
-        digest=payload.digest,
+        digest=digest_of(tool, text),
         requested_at=now,
-        expires_at=expires_at,
+        expires_at=None if expires_in is None else now + expires_in,
     )
-    attempt.suspend(
-        Wait.APPROVAL,
-        name,
-        wake_at=expires_at,
-        batch=Batch(record_id, [NewRecord(record_id, payload)]),
-        also=lambda: row.save(force_insert=True),
+
+
+def _requested(attempt: Attempt, row: Approval) -> NewRecord:
+    payload = ApprovalRequested(
+        run=attempt.run,
+        name=row.name,
+        tool=row.tool,
+        arguments=Json(row.arguments),
+        digest=row.digest,
+        expires_at=None if row.expires_at is None else moment(row.expires_at),
     )
+    return NewRecord(records.of_run("approval-requested", attempt.run, row.name), payload)
+
+
+def _decided(attempt: Attempt, row: Approval) -> NewRecord:
+    payload = ApprovalDecided(
+        run=attempt.run,
+        name=row.name,
+        decision=ApprovalDecision(row.decision).value,  # type: ignore[arg-type]
+        resolver=row.decided_by,
+        reason=row.reason,
+    )
+    return NewRecord(records.of_run("approval-decided", attempt.run, row.name), payload)
 
 
 def _decision(decision: str, resolver: str, reason: str) -> Decision:

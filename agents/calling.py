@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any
 
-from agents import canonical, failpoints, metrics, settlement, tries, unknowns
+from agents import authorizing, canonical, failpoints, metrics, settlement, tries, unknowns
 from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
 from agents.canonical import NotJson
 from agents.conf import get_settings
@@ -39,7 +39,7 @@ def begin(attempt: Attempt, call: Call) -> Ended | Try:
     """The recorded result of the call, or one more try of it, prepared.
 
     Raises `CallRefused` if something else is recorded under the name, `BudgetExhausted`; nothing was written then.
-    Leaves by `Suspended` if the call is open and may not be run again.
+    Leaves by `Suspended` if the call is open and may not be run again, by `Denied` if the host does not allow it.
     """
     with attempt.stopping():
         recorded = Recorded.of(attempt, call.name)
@@ -53,10 +53,12 @@ def begin(attempt: Attempt, call: Call) -> Ended | Try:
             # Recovery has marked it before any attempt; whoever took its place finds it here. Never run it.
             unknowns.give_up(attempt, call.name, "an earlier attempt ended without a recorded result of the call")
         attempt.boundary()
+        authorizing.require(attempt, made)
         return made
     attempt.boundary()
     _check_budget(attempt)
     made = Try(call=call, tries=recorded.tries + 1, kind=call.tool.kind)
+    authorizing.require(attempt, made)
     tries.prepare(attempt, made)
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import iscoroutinefunction
 from typing import Any
 
 from django.conf import settings
@@ -20,7 +21,7 @@ PORTS = {"RUNTIME": "agents.runtime.ThreadRuntime", "LEDGER": "agents.runtime.Th
 
 def register() -> None:
     """Registers the checks with Django; called when the app is ready."""
-    for check in (check_settings, check_ports, check_authorizer):
+    for check in (check_settings, check_ports, check_authorizer, check_policies):
         checks.register(check, checks.Tags.compatibility)
 
 
@@ -55,6 +56,31 @@ def check_authorizer(**_kwargs: Any) -> Messages:
     except ImportError as error:
         return [_error("E004", f"{path} cannot be imported: {error}", _AUTHORIZER)]
     return [] if hasattr(found, "allows") else [_error("E004", f"{path} has no method `allows`.", _AUTHORIZER)]
+
+
+def check_policies(**_kwargs: Any) -> Messages:
+    """Whether the host's functions can be asked: without the first no tool would run, without the second every
+    approval would go to a person."""
+    try:
+        settings_in_force = get_settings()
+    except ImproperlyConfigured:
+        return []
+    named = {
+        "TOOL_AUTHORIZER": settings_in_force.tool_authorizer,
+        "APPROVAL_POLICY": settings_in_force.approval_policy,
+    }
+    return [message for key, path in named.items() if path is not None for message in _uncallable(key, path)]
+
+
+def _uncallable(key: str, path: str) -> Messages:
+    hint = f"AGENTS[{key!r}] must name a plain function that takes one agents.api.Intended."
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        return [_error("E005", f"{path} cannot be imported: {error}", hint)]
+    if not callable(found) or iscoroutinefunction(found):
+        return [_error("E005", f"{path} is no plain function.", hint)]
+    return []
 
 
 _AUTHORIZER = "AGENTS['AUTHORIZER'] must name a class like agents.operations.authorize.DjangoPermissions."

@@ -10,6 +10,7 @@ from maintenance.settings_schema import (
     dotted_path,
     integer,
     milliseconds,
+    optional_path,
     settings_getter,
 )
 
@@ -44,6 +45,10 @@ class AgentsSettings:
     """Records that one atomic append may hold."""
 
     authorizer: str = dotted_path("agents.operations.authorize.DjangoPermissions")
+    tool_authorizer: str | None = optional_path()
+    """Asked before a tool runs: a function of an `agents.api.Intended` that gives `True`, `False` or a `Deny`."""
+    approval_policy: str | None = optional_path()
+    """Asked before a person is: a function of an `agents.api.Intended` that gives an `Approve`, a `Deny` or `None`."""
 
     def problems(self) -> list[Problem]:
         """Return the relations between values that do not hold; system checks make them errors."""

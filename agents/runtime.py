@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import aborts, failpoints, ledger, log, records, registry
+from agents import aborts, authorizing, failpoints, ledger, log, records, registry
 from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
+from agents.authorizing import Denied
 from agents.canonical import Json
 from agents.errors import BindingMissing, UnknownAgent
 from agents.hotpath import Claimed
@@ -97,6 +98,9 @@ def _run(attempt: Attempt, driver: Driver) -> int:
         return 0
     except Aborted:
         aborts.settle_running(attempt)
+        return 1
+    except Denied as denied:
+        authorizing.settle_denied(attempt, denied)
         return 1
     except Yielded:
         attempt.end(Ending.YIELDED)

@@ -100,6 +100,15 @@ def dotted_path(default: str) -> Any:
     return _declare(default, _Setting(_import_path, "a dotted path such as 'package.module.Name'"))
 
 
+def optional_path() -> Any:
+    """Declare the import path of an object that need not be there: `None` unless it is named."""
+
+    def read(value: object) -> str | None:
+        return None if value is None else _import_path(value)
+
+    return _declare(None, _Setting(read, "None or a dotted path such as 'package.module.name'"))
+
+
 def dotted_paths(default: tuple[str, ...] = ()) -> Any:
     """Declare a list of import paths, read as a tuple."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core import checks as django_checks
@@ -20,6 +20,7 @@ def ids(found: list[django_checks.CheckMessage]) -> list[str | None]:
 def test_the_project_itself_passes() -> None:
     assert checks.check_settings() == []
     assert checks.check_ports() == []
+    assert checks.check_policies() == []
 
 
 def test_the_checks_are_among_those_that_django_runs() -> None:
@@ -27,6 +28,7 @@ def test_the_checks_are_among_those_that_django_runs() -> None:
         checks.check_settings,
         checks.check_ports,
         checks.check_authorizer,
+        checks.check_policies,
     } <= django_checks.registry.registry.registered_checks
 
 
@@ -75,3 +77,29 @@ def test_an_authorizer_that_cannot_be_asked_is_named(settings: Settings, path: s
 
 def test_the_default_authorizer_can_be_asked() -> None:
     assert checks.check_authorizer() == []
+
+
+@pytest.mark.parametrize("key", ["TOOL_AUTHORIZER", "APPROVAL_POLICY"])
+@pytest.mark.parametrize(
+    "path", ["tests.hosting.missing", "nowhere.ask", "tests.hosting.PATH", "tests.hosting.coroutine"]
+)
+def test_a_function_of_the_host_that_cannot_be_asked_is_named(settings: Settings, key: str, path: str) -> None:
+    settings.AGENTS = {key: path}
+    (message,) = checks.check_policies()
+    assert message.id == "agents.E005"
+    assert path in message.msg
+    assert message.hint is not None
+    assert key in message.hint
+
+
+def test_functions_of_the_host_that_can_be_asked_pass(settings: Settings) -> None:
+    settings.AGENTS = {"TOOL_AUTHORIZER": "tests.hosting.ask", "APPROVAL_POLICY": None}
+    assert checks.check_policies() == []
+
+
+@pytest.mark.parametrize("check", [checks.check_policies, checks.check_authorizer])
+def test_settings_that_cannot_be_read_are_left_to_their_own_check(settings: Settings, check: Any) -> None:
+    settings.AGENTS = {"TOOL_AUTHORIZER": "ask"}
+    assert check() == []
+    (message,) = checks.check_settings()
+    assert "must be None or a dotted path such as 'package.module.name', not 'ask'" in message.msg
