@@ -80,9 +80,6 @@ class LogAudit:
         if line.sequence != self.count:
             self._say("sequence-contiguity", f"record {self.count} is missing, {line.sequence} comes instead")
             self.count = line.sequence
-        if line.record_id in self._ids:
-            self._say("record-identity", f"{line.record_id} occurs twice")
-        self._ids.add(line.record_id)
         self._decode(line)
         if self._open and self._open[-1].batch_key != line.batch_key:
             self._close_batch()
@@ -105,9 +102,16 @@ class LogAudit:
         except (ValueError, KeyError, TypeError) as error:
             self._say("schema-round-trip", f"record {line.sequence} cannot be read ({type(error).__name__})")
             return
+        self._identify(record.record_id)
         if again != line.text or (record.record_id, record.family) != (line.record_id, line.family):
             self._say("schema-round-trip", f"record {line.sequence} is not what it was written as")
         self.history.take(content, line.sequence)
+
+    def _identify(self, record_id: str) -> None:
+        """By the text, which is the record: the column beside it is unique, so it could never tell."""
+        if record_id in self._ids:
+            self._say("record-identity", f"{record_id} occurs twice")
+        self._ids.add(record_id)
 
     def _close_batch(self) -> None:
         batch, texts = self._open[0], [line.text for line in self._open]

@@ -26,6 +26,7 @@ def settlement(**members: Any) -> SubmissionSettled:
         {"outcome": "failed", "run": "run:s", "failure": FAILURE},
         {"outcome": "failed", "failure": {"error_tag": "T" * 256, "message": "m" * 16_384}},
         {"outcome": "aborted"},
+        {"outcome": "completed", "run": "run:h", "host": "h"},
     ],
 )
 def test_56_a_settlement_that_says_one_thing_is_valid(members: dict[str, Any]) -> None:
@@ -48,6 +49,8 @@ def test_56_a_settlement_that_says_one_thing_is_valid(members: dict[str, Any]) -
         {"outcome": "completed", "run": "run:s"},
         {"outcome": "completed", "result": 1},
         {"outcome": "completed", "run": "run:s", "result": 1, "failure": FAILURE},
+        {"outcome": "completed", "run": "run:h", "host": "h", "result": 1},
+        {"outcome": "failed", "failure": FAILURE, "finish_reason": "budget-exhausted"},
         {"outcome": "lost"},
         {"outcome": "aborted", "note": "extra"},
     ],

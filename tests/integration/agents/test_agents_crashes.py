@@ -87,6 +87,7 @@ def test_after_a_crash_anywhere_in_an_attempt_the_next_one_finishes_from_the_las
     assert witness.ran == Counter({step: 2 + (SPARED.get(name, {}).get(step, 1) - 1) for step in STEPS})
     assert settlements_in_log() == 2
     assert families()[:2] == ["thread-created", "user-input"]
+    assert families().count("user-input") == 2
     sound()
 
 

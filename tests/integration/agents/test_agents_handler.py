@@ -70,6 +70,7 @@ def test_62_the_input_is_in_the_log_before_the_handler_runs(declare: Declare) ->
     record = log()[1]
     assert record.record_id == f"input:{receipt_id}"
     assert record.payload["input"] == {"n": 1}
+    assert (record.payload["kind"], record.payload["run"]) == ("user", f"run:{receipt_id}")
     assert Submission.objects.get().first_sequence == record.sequence
 
 

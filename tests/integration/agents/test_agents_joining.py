@@ -66,6 +66,7 @@ def test_121_a_failing_run_takes_its_followers_with_it(declare: Declare) -> None
     run_due_passes()
     assert settled(first).failure == settled(second).failure
     assert settled(second).outcome == "failed"
+    assert [record.payload["run"] for record in log()[-2:]] == [f"run:{first.submission_id}"] * 2
     sound()
 
 

@@ -163,6 +163,27 @@ def test_255_a_row_that_is_settled_without_a_record_is_found() -> None:
     assert {"terminal-uniqueness", "ledger-canonical-agreement"} <= broken()
 
 
+def test_248_a_record_id_that_occurs_twice_is_found_and_named() -> None:
+    first, second = record("user-input", 0), record("user-input", 1)
+    rewrite(second, second.record_id, first.record_id)
+    (check,) = [each for each in api.verify("t").failed if each.name == "record-identity"]
+    assert first.record_id in check.detail
+
+
+def test_256_an_abort_settles_out_of_turn_only_if_it_never_ran(declare: Declare) -> None:
+    """The exemption is that of queued work: what ran before its abort has its place."""
+    declare("sleeper", lambda ctx, _: ctx.sleep(3600))
+    first, second = (api.submit("u", "sleeper", None) for _ in range(2))
+    for receipt in (first, second):
+        run()
+        api.abort(receipt, reason="enough")
+    run()
+    assert api.verify("u", all_settled=True).ok
+    settlements = LogRecord.objects.filter(thread_id="u", family="submission-settled").order_by("sequence")
+    renumber(settlements[0], settlements[1])
+    assert "fifo-settlement-order" in {check.name for check in api.verify("u").failed}
+
+
 def test_a_row_with_another_outcome_than_the_log_is_found() -> None:
     Submission.objects.filter(queue_sequence=1).update(outcome="failed")
     assert broken() == {"ledger-canonical-agreement"}
