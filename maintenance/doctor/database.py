@@ -22,7 +22,11 @@ _SETTINGS = (
     "fsync",
     "full_page_writes",
     "transaction_isolation",
+    "lock_timeout",
+    "statement_timeout",
+    "idle_in_transaction_session_timeout",
 )
+_LIMITS = _SETTINGS[-3:]
 
 
 def reach() -> list[Finding]:
@@ -69,7 +73,13 @@ def _skew() -> Finding:
 
 def _postgresql() -> list[Finding]:
     found = _show(_SETTINGS)
-    return [_durability(found), _replication(found), _isolation(found["transaction_isolation"]), *_writable()]
+    return [
+        _durability(found),
+        _replication(found),
+        _isolation(found["transaction_isolation"]),
+        _limits(found),
+        *_writable(),
+    ]
 
 
 def _durability(found: dict[str, str]) -> Finding:
@@ -99,6 +109,20 @@ def _isolation(level: str) -> Finding:
         return ok("database.isolation", "Transactions are read committed.")
     text = f"Transactions are {level}, not read committed."
     return error("database.isolation", text, "Leave the isolation level alone: row locks must show the newest row.")
+
+
+def _limits(found: dict[str, str]) -> Finding:
+    """A connection pooler may drop the options of a connection, and the limits with them."""
+    missing = [name for name in _LIMITS if found[name] == "0"]
+    if not missing:
+        told = ", ".join(f"{name}={found[name]}" for name in _LIMITS)
+        return ok("database.limits", f"No statement and no lock waits without end ({told}).")
+    text = f"No limit is set for {', '.join(missing)}: one session that hangs holds up everybody who needs its rows."
+    hint = (
+        "Set them as options of the connection or, behind a pooler, on the role, for one: "
+        f"ALTER ROLE name IN DATABASE name SET {missing[0]} = '2s' (docs/operating.md, Behind a connection pooler)."
+    )
+    return warning("database.limits", text, hint)
 
 
 def _writable() -> list[Finding]:

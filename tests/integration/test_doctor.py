@@ -181,6 +181,20 @@ def test_the_standbys_that_commits_wait_for_are_told(standbys: str, level: str, 
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("dropped", ["lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"])
+def test_a_limit_that_a_pooler_dropped_is_a_warning_that_names_it(dropped: str) -> None:
+    assert found(database.examine(), "database.limits").level is Level.OK
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL {dropped} = 0")
+
+    finding = found(database.examine(), "database.limits")
+
+    assert finding.level is Level.WARNING
+    assert f"No limit is set for {dropped}:" in finding.text
+    assert f"SET {dropped} =" in finding.hint
+
+
+@pytest.mark.postgres
 def test_the_isolation_level_is_told() -> None:
     assert found(database.examine(), "database.isolation").text == "Transactions are read committed."
     assert database._isolation("repeatable read").level is Level.ERROR

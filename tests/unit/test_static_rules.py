@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from celery import Celery
 from prometheus_client import REGISTRY
 
+import agents
 import maintenance
 from maintenance import dispatch, metrics, tasks
 
@@ -123,6 +125,14 @@ def test_f10_no_lock_outlives_its_transaction(source: str) -> None:
 
     assert "pg_advisory" not in text
     assert "pg_try_advisory" not in text
+
+
+@pytest.mark.parametrize("app", [maintenance, agents], ids=lambda app: app.__name__)
+def test_f11_nothing_reads_through_a_cursor_that_a_pooler_would_lose(app: ModuleType) -> None:
+    """Django's `iterator()` opens a server-side cursor; without a transaction around it its session may change."""
+    found = [str(path) for path in Path(app.__file__ or "").parent.rglob("*.py") if ".iterator(" in path.read_text()]
+
+    assert found == []
 
 
 def test_s05_no_label_of_a_metric_can_hold_an_id() -> None:
