@@ -19,6 +19,7 @@ ALL = {
     "sleepers": "benchmarks.sleepers",
     "drain": "benchmarks.drain",
     "kills": "benchmarks.kills",
+    "recovery": "benchmarks.recovery",
     "field": "benchmarks.field.job",
 }
 RESULTS = Path(__file__).parent / "results"
