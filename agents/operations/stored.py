@@ -1,16 +1,17 @@
-"""The rows of one thread that its log can contradict, each table in one statement, before the log is read.
+"""The rows of one thread that its log can contradict, read before the log.
 
 `still` is where the log ended before that: a row about which the log says more beyond it was changed while we looked,
-and is not compared.
+and is not compared. So it does not matter that rows are read one page after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Max, Q, QuerySet
 
 from agents import approvals, tools
 from agents.canonical import Json
@@ -163,14 +164,26 @@ def _text(key: UUID | None) -> str:
 
 
 def _calls(thread_id: str) -> Iterator[CallRow]:
-    rows = ToolCall.objects.filter(submission__thread_id=thread_id).order_by("pk")
+    rows = ToolCall.objects.filter(submission__thread_id=thread_id)
     columns = ("submission_id", "turn", "call", "tool", "kind", "tries", "status", "arguments")
-    for pk, turn, call, tool, kind, tries, status, arguments in rows.values_list(*columns).iterator(CHUNK):
+    for pk, turn, call, tool, kind, tries, status, arguments in _paged(rows, *columns):
         yield CallRow(str(pk), turn, call, tool, kind, tries, status, tools.digest_of(tool, Json(arguments)))
 
 
 def _approvals(thread_id: str) -> Iterator[ApprovalRow]:
-    rows = Approval.objects.filter(submission__thread_id=thread_id).order_by("requested_at", "pk")
+    rows = Approval.objects.filter(submission__thread_id=thread_id)
     columns = ("submission_id", "name", "decision", "decided_by", "digest", "tool", "arguments")
-    for pk, name, decision, decided_by, digest, tool, arguments in rows.values_list(*columns).iterator(CHUNK):
+    for pk, name, decision, decided_by, digest, tool, arguments in _paged(rows, *columns):
         yield ApprovalRow(str(pk), name, decision, decided_by, digest, approvals.digest_of(tool, Json(arguments)))
+
+
+def _paged(rows: QuerySet[Any], *columns: str) -> Iterator[list[Any]]:
+    """Each row's columns, by key, a page in each statement: an open cursor would be lost behind a pooler."""
+    last = None
+    while True:
+        rest = rows if last is None else rows.filter(pk__gt=last)
+        page = list(rest.order_by("pk").values_list("pk", *columns)[:CHUNK])
+        for last, *values in page:  # noqa: B007 - the key from which the next page goes on
+            yield values
+        if len(page) < CHUNK:
+            return

@@ -10,6 +10,7 @@ from django.db import connection
 from agents import api
 from agents.errors import UnknownThread
 from agents.models import LogBatch, LogRecord, Submission, Thread
+from agents.operations import stored
 from tests.agents_kit import agents_database, run
 from tests.statements import counted_statements
 
@@ -220,3 +221,25 @@ def test_a_long_log_is_read_in_pages(settings: Settings) -> None:
     with counted_statements() as statements:
         assert api.verify("t").ok
     assert len([sql for sql in statements.sql if "logrecord" in sql]) == 4
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_rows_are_read_page_by_page_and_each_of_them_once(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """No cursor stays open between two statements: behind a pooler each may meet another session."""
+
+    def handler(ctx: api.Context, given: Any) -> None:
+        for number in range(3):
+            ctx.call_tool(fetch, name=f"call {number}", page=number)
+
+    def fetch(page: int) -> int:
+        return page
+
+    declare("calls", handler)
+    api.submit("t", "calls", None)
+    run()
+    monkeypatch.setattr(stored, "CHUNK", size)
+
+    assert [row.call for row in stored.read("t", 0).calls] == ["call 0", "call 1", "call 2"]
+    assert broken() == set()
