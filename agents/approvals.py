@@ -18,12 +18,14 @@ from uuid_utils.compat import uuid7
 from agents import canonical, failpoints, policies, records
 from agents.attempt import Attempt
 from agents.canonical import Json, NotJson
+from agents.conf import get_settings
 from agents.errors import ApprovalConflict, StepError, UnknownApproval
 from agents.log import Batch
 from agents.models import Approval, ApprovalDecision
 from agents.moments import moment, parsed
 from agents.policies import Approve
 from agents.records import ApprovalDecided, ApprovalRequested, NewRecord
+from agents.registry import MAX_NAME
 from agents.states import Wait
 from maintenance import api as maintenance
 from maintenance import clock
@@ -51,9 +53,10 @@ def ask(attempt: Attempt, name: str, tool: str, arguments: Any, expires_in: time
     """The decision about `tool` with `arguments`; suspends the run until there is one.
 
     The policy is asked once, before the question is written: what waits for a person is the person's.
-    Raises `StepError` if the arguments are not JSON, or are not those that were asked about under this name.
+    Raises `StepError` if the arguments are not JSON or too large, or are not those that were asked about under this
+    name.
     """
-    text = _encoded(name, arguments)
+    text = _encoded(name, tool, arguments)
     asked = attempt.journal.payload(records.of_run("approval-requested", attempt.run, name))
     if asked is not None and asked["digest"] != digest_of(tool, text):
         raise StepError(f"approval {name!r} was asked for something else; what was approved must be what is done")
@@ -237,8 +240,14 @@ def _decision(decision: str, resolver: str, reason: str) -> Decision:
     return Decision(decision=ApprovalDecision(decision), resolver=resolver, reason=reason)
 
 
-def _encoded(name: str, arguments: Any) -> Json:
+def _encoded(name: str, tool: str, arguments: Any) -> Json:
+    if not 0 < len(tool) <= MAX_NAME or not tool.isprintable():
+        raise StepError(f"approval {name!r} needs a tool of 1 to {MAX_NAME} printable characters")
     try:
-        return canonical.encode(arguments)
+        text = canonical.encode(arguments)
     except NotJson as error:
         raise StepError(f"the arguments of approval {name!r} are not JSON: {error}") from None
+    size, maximum = canonical.size(text), get_settings().max_input_bytes
+    if size > maximum:
+        raise StepError(f"the arguments of approval {name!r} have {size} bytes; at most {maximum} are allowed")
+    return text

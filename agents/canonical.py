@@ -10,7 +10,7 @@ from typing import Any
 import rfc8785
 
 MAX_DEPTH = 64
-"""Containers within containers; deeper values could be written but not read back under every stack."""
+"""Containers, each within the one before; deeper values could be written but not read back under every stack."""
 
 _LARGEST_EXACT = 2**53 - 1
 
@@ -76,7 +76,7 @@ def _number(digits: str) -> int | float:
 
 
 def _check_depth(value: object, left: int) -> None:
-    if left < 0:
+    if left < 1:
         message = f"it is nested deeper than {MAX_DEPTH}"
         raise NotJson(message)
     if isinstance(value, dict):

@@ -11,7 +11,14 @@ from agents import canonical, failpoints, records
 from agents.attempt import Attempt
 from agents.canonical import Json, NotJson
 from agents.conf import get_settings
-from agents.errors import AdmissionLimitExceeded, AgentInputError, EventConflict, EventTimedOut, UnknownThread
+from agents.errors import (
+    AdmissionLimitExceeded,
+    AgentInputError,
+    EventConflict,
+    EventTimedOut,
+    StepError,
+    UnknownThread,
+)
 from agents.log import Batch
 from agents.models import Event, Thread
 from agents.moments import moment, parsed
@@ -77,8 +84,11 @@ def _leave_if_known(thread_id: str, name: str, key: str | None, text: Json) -> N
 def wait(attempt: Attempt, name: str, event: str, timeout: timedelta | None = None) -> Any:
     """The payload of the oldest event of that name that no run has taken; suspends the run until there is one.
 
-    Raises `EventTimedOut`, on every replay again, if `timeout` passes first.
+    Raises `EventTimedOut`, on every replay again, if `timeout` passes first, and `StepError` for a name that nobody
+    can send.
     """
+    if not _is_name(event, MAX_NAME):
+        raise StepError(f"an event's name is 1 to {MAX_NAME} printable characters")
     received = attempt.journal.payload(records.of_run("event-received", attempt.run, name))
     if received is not None:
         return _content(event, received.get("key"), received.get("content"))
@@ -150,9 +160,9 @@ def _is_known(thread_id: str, name: str, key: str, text: Json) -> bool:
 
 
 def _checked(name: str, payload: Any, key: str | None) -> Json:
-    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+    if not _is_name(name, MAX_NAME):
         raise AgentInputError(f"an event's name is 1 to {MAX_NAME} printable characters")
-    if key is not None and not (0 < len(key) <= MAX_KEY and key.isprintable()):
+    if key is not None and not _is_name(key, MAX_KEY):
         raise AgentInputError(f"an event's key is 1 to {MAX_KEY} printable characters")
     try:
         text = canonical.encode(payload)
@@ -162,3 +172,7 @@ def _checked(name: str, payload: Any, key: str | None) -> Json:
     if canonical.size(text) > maximum:
         raise AdmissionLimitExceeded(limit="event bytes", actual=canonical.size(text), maximum=maximum)
     return text
+
+
+def _is_name(text: str, longest: int) -> bool:
+    return 0 < len(text) <= longest and text.isprintable()

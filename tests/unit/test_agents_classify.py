@@ -65,6 +65,7 @@ SUSPENDED: dict[str, Any] = {"state": State.SUSPENDED, "waits_for": Wait.APPROVA
         (facts(State.ADMITTED), Decision.AWAIT_PARENT_ESTABLISHMENT),
         (facts(State.TERMINALIZING, aborted=True), Decision.CLOSE_CHILDREN),
         (facts(State.SETTLED, recorded_outcome=Outcome.COMPLETED, aborted=True), Decision.NO_ACTION),
+        (facts(State.SETTLED, recorded_outcome=Outcome.COMPLETED, open_calls=("a",)), Decision.NO_ACTION),
     ],
 )
 def test_each_row_of_the_table(known: Facts, decision: Decision) -> None:

@@ -143,7 +143,7 @@ def test_an_input_that_is_not_json_is_refused(echo: str, payload: Any, why: str)
 
 def test_59_nesting_is_bounded(echo: str) -> None:
     deep: list[Any] = []
-    for _ in range(64):
+    for _ in range(63):
         deep = [deep]
     submit(deep)
     with pytest.raises(AgentInputError, match="nested deeper than 64"):

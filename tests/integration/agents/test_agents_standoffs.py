@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
+from django.db import OperationalError
 
 from agents import aborts, api, failpoints, registry
+from agents import log as log_module
+from agents.log import Batch
 from agents.models import AbortIntent, Attempt, Submission
 from maintenance import renewal
 from maintenance.delivery import Outcome
+from maintenance.errors import OwnershipLost
+from maintenance.lease import fenced
 from maintenance.testing import deliver, travel
 from maintenance.work import PassWork
 from tests.agents_kit import (
@@ -24,6 +31,7 @@ from tests.agents_kit import (
     settlements_in_log,
     sound,
 )
+from tests.factories import row_of
 
 if TYPE_CHECKING:
     from maintenance.testing import Failpoints
@@ -120,6 +128,50 @@ def test_29_30_a_lease_that_was_taken_over_is_neither_renewed_nor_let_go_by_its_
     outcomes.append(deliver("t").outcome)
 
     assert (renewed, outcomes) == ([False, True], [Outcome.RAN, Outcome.LEASE_LOST])
+    assert settled(receipt).result == 2
+    sound()
+
+
+def test_47_whoever_claims_an_epoch_or_a_token_that_nobody_was_given_can_write_nothing(declare: Declare) -> None:
+    refused: list[str] = []
+
+    def handler(ctx: api.Context, _: Any) -> None:
+        work = ctx._attempt.work
+        assert isinstance(work, PassWork)
+        for forged in (replace(work.lease, epoch=work.epoch + 1), replace(work.lease, token=uuid4())):
+            with pytest.raises(OwnershipLost) as lost, fenced(forged):
+                Submission.objects.update(outcome="completed")
+            refused.append(lost.value.message)
+
+    declare("forger", handler)
+    receipt = api.submit("t", "forger", None)
+    run()
+
+    assert len(refused) == 2
+    assert settled(receipt).outcome == "completed"
+    sound()
+
+
+def test_37_a_run_whose_store_failed_lets_its_thread_go_at_once(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the lease to expire: the slot lies a backoff ahead, and the thread can be claimed."""
+    original = log_module.append
+
+    def refuse_once(thread_id: str, batch: Batch, **options: Any) -> Any:
+        if batch.batch_id.startswith("step:"):
+            monkeypatch.setattr(log_module, "append", original)
+            raise OperationalError("gone")
+        return original(thread_id, batch, **options)
+
+    declare("stepping", lambda ctx, _: ctx.step("one", lambda: ctx.attempt))
+    receipt = api.submit("t", "stepping", None)
+    monkeypatch.setattr(log_module, "append", refuse_once)
+
+    assert deliver("t").outcome is Outcome.FAILED
+    assert row_of().lease_token is None
+    assert deliver("t", forced=True).outcome is Outcome.RAN
+
     assert settled(receipt).result == 2
     sound()
 
