@@ -13,6 +13,7 @@ from celery.signals import worker_shutting_down
 from maintenance import drain
 
 if TYPE_CHECKING:
+    from maintenance.pool import Watch
     from maintenance.sweeper import Sweeper
 
 POOL_LOOK_SECONDS = 1.0
@@ -43,17 +44,41 @@ class SweepStep(bootsteps.StartStopStep):
 
 
 class PoolStep(bootsteps.StartStopStep):
-    """Lets the pool look for dead children every second.
+    """Keeps the prefork pool at work although its children may be killed at any time.
 
-    Celery looks once, when the pipe of a child closes, which is a moment before the child can be waited for; if it
-    was too early, only after five seconds. Until then the dead child keeps its place, and its message the prefetch.
+    Where the event loop drives the pool, it looks for dead children every second. Celery looks once, when the pipe of
+    a child closes, which is a moment before the child can be waited for; if it was too early, only after five
+    seconds. Until then the dead child keeps its place, and its message the prefetch.
+
+    Where there is no event loop, the pool is one that outlives its children, and is watched: see `maintenance.pool`.
     """
 
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, parent: Any, **_: Any) -> None:
+        from celery.concurrency import prefork
+
+        from maintenance import pool
+
         self._look: Any = None
+        self._watch: Watch | None = None
+        # All steps are made before the first of them makes something: the pool is not there yet.
+        if parent.pool_cls is prefork.TaskPool and not parent.use_eventloop and parent.pool_start_method == "fork":
+            parent.pool_cls = pool.TaskPool
         super().__init__(parent)
+
+    def start(self, parent: Any) -> None:
+        from maintenance import pool
+
+        if isinstance(parent.pool, pool.TaskPool):
+            self._watch = parent.pool.watch(patience=parent.app.conf.worker_soft_shutdown_timeout)
+            self._watch.start()
+
+    def stop(self, parent: Any) -> None:
+        del parent
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
 
     def register_with_event_loop(self, parent: Any, hub: Any) -> None:
         """Called whenever the event loop starts, so also after each lost connection to the broker."""
