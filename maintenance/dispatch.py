@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, transaction
 from django.utils import timezone
 
-from maintenance import failpoints, metrics
+from maintenance import failpoints, metrics, spans
 from maintenance.conf import get_settings
 from maintenance.errors import INTERRUPTIONS, kind_of
 from maintenance.models import ThreadMaintenance
@@ -47,6 +47,8 @@ class Hint:
     """Instead of an eta, for a worker whose clock disagrees with the database's."""
     trigger: str = "alarm"
     hops: int = 0
+    trace: str | None = field(default_factory=spans.here)
+    """The trace context of what moved the slot, or of the sweep that found it; the pass links to it."""
 
 
 def mark(locked: Locked, *, trigger: str = "alarm") -> Hint | None:
@@ -99,9 +101,10 @@ def publish(hint: Hint) -> bool:
         metrics.dispatch_failures.inc()
         return False
     try:
-        failpoints.hit("dispatch:before-publish", hint.thread_id)
-        send(hint)
-        failpoints.hit("dispatch:after-publish", hint.thread_id)
+        with spans.span("maintenance.dispatch", thread=hint.thread_id, seq=hint.seq, trigger=hint.trigger):
+            failpoints.hit("dispatch:before-publish", hint.thread_id)
+            send(hint)
+            failpoints.hit("dispatch:after-publish", hint.thread_id)
     except INTERRUPTIONS:
         raise
     except Exception as error:  # noqa: BLE001 - a lost hint must never fail the operation that committed
@@ -144,9 +147,14 @@ def _send_by_celery(hint: Hint) -> None:
         options["countdown"] = hint.countdown.total_seconds()
     run_pass.apply_async(
         args=(hint.thread_id, hint.seq),
-        kwargs={"v": MESSAGE_VERSION, "trigger": hint.trigger, "hops": hint.hops},
+        kwargs=_message(hint),
         **options,
     )
+
+
+def _message(hint: Hint) -> dict[str, Any]:
+    message: dict[str, Any] = {"v": MESSAGE_VERSION, "trigger": hint.trigger, "hops": hint.hops}
+    return message if hint.trace is None else {**message, "trace": hint.trace}
 
 
 send: Callable[[Hint], None] = _send_by_celery

@@ -8,7 +8,7 @@ from itertools import chain
 import structlog
 from django.db import transaction
 
-from maintenance import alarm, clock, dispatch, failpoints, history, hooks, rows
+from maintenance import alarm, clock, dispatch, failpoints, history, hooks, rows, spans
 from maintenance.conf import get_settings
 from maintenance.errors import (
     ENSURE_ALARM,
@@ -32,8 +32,9 @@ def ensure_alarm(thread_id: str) -> None:
     `DurableAlarmError`; if it was for a port's deadline, a dirty thread is armed all the same.
     """
     failpoints.hit("maintenance:ensure:before", thread_id)
-    _arm_generation(thread_id)
-    _arm_deadlines(thread_id)
+    with spans.span("maintenance.ensure_alarm", thread=thread_id):
+        _arm_generation(thread_id)
+        _arm_deadlines(thread_id)
     failpoints.hit("maintenance:ensure:after", thread_id)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 from django.db import connection, transaction
 
-from maintenance import alarm, dispatch, failpoints, hooks, hotpath, metrics, owner, rows
+from maintenance import alarm, dispatch, failpoints, hooks, hotpath, metrics, owner, rows, spans
 from maintenance.conf import get_settings
 from maintenance.errors import (
     ADVANCE_GENERATION,
@@ -53,10 +53,11 @@ def mutation(thread_id: str, *, wake: bool = True) -> Iterator[Mutation]:
     """
     failpoints.hit("maintenance:dirty:before", thread_id)
     # Race closed: a pass that acknowledged between the body's commit and a later bump would lose the wake.
-    with transaction.atomic():
+    with spans.span("maintenance.mutation", thread=thread_id, mode="atomic") as span, transaction.atomic():
         _claim_transaction(thread_id)
         untold: list[Publication] = []
         bumped = bump(thread_id, NO_DELAY if wake else get_settings().minimum, untold)
+        span.note(generation=bumped.generation)
         failpoints.hit("maintenance:dirty:after", thread_id)
         failpoints.hit("maintenance:mutation:armed", thread_id)
         yield Mutation(thread_id=thread_id, generation=bumped.generation, now=bumped.now)
@@ -123,14 +124,16 @@ def prearmed_mutation(thread_id: str, label: str) -> Iterator[Mutation]:
             "to be committed before the body. Use mutation(), or decorate the view with non_atomic_requests."
         )
     token = uuid.uuid4()
-    armed = _prearm(thread_id, label, token)
-    try:
-        failpoints.hit("maintenance:mutation:armed", thread_id)
-        yield armed
-        _drain_inline(thread_id, _invalidate(thread_id))
-        failpoints.hit("maintenance:mutation:finished", thread_id)
-    finally:
-        _end(thread_id, token)
+    with spans.span("maintenance.mutation", thread=thread_id, mode="prearmed", label=label[:100]) as span:
+        armed = _prearm(thread_id, label, token)
+        span.note(generation=armed.generation)
+        try:
+            failpoints.hit("maintenance:mutation:armed", thread_id)
+            yield armed
+            _drain_inline(thread_id, _invalidate(thread_id))
+            failpoints.hit("maintenance:mutation:finished", thread_id)
+        finally:
+            _end(thread_id, token)
     metrics.mutations.labels("prearmed").inc()
 
 

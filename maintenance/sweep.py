@@ -15,7 +15,7 @@ import structlog
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 
-from maintenance import clock, dispatch, failpoints, hotpath, metrics
+from maintenance import clock, dispatch, failpoints, hotpath, metrics, spans
 from maintenance.conf import get_settings
 from maintenance.models import ThreadMaintenance
 
@@ -67,15 +67,22 @@ def sweep(limit: int | None = None) -> int:
     if not claimed:
         return 0
     failpoints.hit("sweep:claimed")
+    with spans.span("maintenance.sweep", claimed=len(claimed)) as span:
+        published = _publish(claimed)
+        span.note(published=published)
+    metrics.swept.inc(published)
+    if published:
+        log.info("sweep.published", count=published)
+    return published
+
+
+def _publish(claimed: list[Claimed]) -> int:
     for position, slot in enumerate(claimed):
         if not dispatch.publish(_hint(slot)):
             for unsent in claimed[position:]:
                 dispatch.forget(_hint(unsent))
-            metrics.swept.inc(position)
             return position
         failpoints.hit("sweep:published", slot.thread_id)
-    metrics.swept.inc(len(claimed))
-    log.info("sweep.published", count=len(claimed))
     return len(claimed)
 
 
