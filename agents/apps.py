@@ -18,7 +18,9 @@ class AgentsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from agents import checks, failpoints  # noqa: F401 - failpoints: declares our names for the crash matrix
+        from agents import beat, checks, failpoints  # noqa: F401 - failpoints: declares our names for the crash matrix
+        from maintenance.beat import connect
 
         checks.register()
+        connect(self.label, beat.periodic_rows)
         autodiscover_modules(AGENT_MODULE)

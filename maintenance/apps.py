@@ -17,4 +17,4 @@ class MaintenanceConfig(AppConfig):
         from maintenance import beat, checks
 
         checks.register()
-        beat.connect()
+        beat.connect(self.label, beat.periodic_rows)

@@ -7,8 +7,10 @@ Without them nothing is lost, since each worker's own timer sweeps too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +42,11 @@ class PeriodicRow:
         return max(1, ceil(self.interval.total_seconds()))
 
 
+Rows = Callable[[], tuple[PeriodicRow, ...]]
+
+
 def periodic_rows() -> tuple[PeriodicRow, ...]:
-    """Return the rows that a new database gets, with the intervals of the settings in force."""
+    """Return the rows of maintenance that a new database gets, with the intervals of the settings in force."""
     settings = get_settings()
     return (
         PeriodicRow(SWEEP, settings.sweep_interval, "Hands due and near alarms to the broker."),
@@ -50,21 +55,22 @@ def periodic_rows() -> tuple[PeriodicRow, ...]:
     )
 
 
-def connect() -> None:
-    """Have the rows made after `migrate`; called when the app is ready."""
+def connect(label: str, rows: Rows) -> None:
+    """Have an app's rows made after it was migrated; called when the app is ready."""
     if apps.is_installed("django_celery_beat"):
         post_migrate.connect(
-            _after_migrate,
-            sender=apps.get_app_config("wakeful_maintenance"),
-            dispatch_uid="wakeful_maintenance.periodic_rows",
+            partial(_after_migrate, rows),
+            sender=apps.get_app_config(label),
+            dispatch_uid=f"{label}.periodic_rows",
+            weak=False,
         )
 
 
-def make_rows(using: str = "default") -> None:
+def make_rows(rows: Rows, using: str = "default") -> None:
     """Create the rows that are missing from the database `using`; leave the others as they are."""
     from django_celery_beat.models import PeriodicTask  # noqa: PLC0415 - an optional app
 
-    for row in periodic_rows():
+    for row in rows():
         tasks = PeriodicTask.objects.using(using)
         if not tasks.filter(name=row.name).exists():
             tasks.create(
@@ -77,9 +83,9 @@ def make_rows(using: str = "default") -> None:
             )
 
 
-def _after_migrate(*, using: str, **_kwargs: Any) -> None:
+def _after_migrate(rows: Rows, *, using: str, **_kwargs: Any) -> None:
     if _has_tables(using):
-        make_rows(using)
+        make_rows(rows, using)
 
 
 def _has_tables(using: str) -> bool:

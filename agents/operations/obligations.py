@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
 from django.utils.dateparse import parse_datetime
 
@@ -120,6 +120,34 @@ def obligations(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many obligations are of one kind, and how old the oldest of them is, in whole seconds."""
+
+    count: int = 0
+    oldest_seconds: int = 0
+
+
+def tally() -> dict[tuple[BlockedOn, Severity], Tally]:
+    """What is owed over all threads, counted by the default thresholds; for metrics, so nobody is asked. One statement.
+
+    What there is none of is left out.
+    """
+    now = clock.now()
+    severity = Case(
+        When(since__lte=now - OVERDUE, then=Value(Severity.OVERDUE)),
+        When(since__lte=now - AGING, then=Value(Severity.AGING)),
+        default=Value(Severity.OK),
+    )
+    kinds = _unsettled(None).order_by().values("state", "waits_for", severity=severity)
+    found: dict[tuple[BlockedOn, Severity], Tally] = {}
+    for row in kinds.annotate(count=Count("pk"), oldest=Min("since")):
+        key = _blocked_on(State(row["state"]), row["waits_for"]), Severity(row["severity"])
+        known = found.get(key, Tally())
+        found[key] = Tally(known.count + row["count"], max(known.oldest_seconds, _age(row["oldest"], now)))
+    return found
+
+
 def _unsettled(thread_id: str | None) -> QuerySet[Any]:
     """Unsettled rows, each with the moment since when it stands as it does."""
     answered = UnknownResolution.objects.filter(tool_call=OuterRef("pk"), tries=OuterRef("tries"))
@@ -149,8 +177,12 @@ def _aged(
             return rows.filter(since__lte=now - thresholds[1])
 
 
+def _age(since: datetime, now: datetime) -> int:
+    return max(0, int((now - since).total_seconds()))
+
+
 def _entry(row: Any, now: datetime, thresholds: tuple[timedelta, timedelta]) -> Obligation:
-    age = max(0, int((now - row.since).total_seconds()))
+    age = _age(row.since, now)
     aging, overdue = (threshold.total_seconds() for threshold in thresholds)
     severity = Severity.OVERDUE if age >= overdue else Severity.AGING if age >= aging else Severity.OK
     return Obligation(
@@ -159,7 +191,7 @@ def _entry(row: Any, now: datetime, thresholds: tuple[timedelta, timedelta]) -> 
         agent=row.agent,
         queue_sequence=row.queue_sequence,
         state=State(row.state),
-        blocked_on=_blocked_on(row),
+        blocked_on=_blocked_on(State(row.state), row.waits_for),
         waits_on=row.waits_on,
         wake_at=row.wake_at,
         since=row.since,
@@ -177,12 +209,12 @@ _WAITS = {
 }
 
 
-def _blocked_on(row: Submission) -> BlockedOn:
-    match State(row.state):
+def _blocked_on(state: State, waits_for: str) -> BlockedOn:
+    match state:
         case State.UNKNOWN:
             return BlockedOn.UNKNOWN
         case State.SUSPENDED:
-            return _WAITS[Wait(row.waits_for)]
+            return _WAITS[Wait(waits_for)]
         case State.ADMITTED | State.READY:
             return BlockedOn.READY
         case _:

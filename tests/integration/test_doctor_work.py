@@ -99,7 +99,7 @@ def test_a_thread_in_quarantine_is_a_warning_that_names_one() -> None:
 def test_beat_is_told_by_the_time_of_its_last_sweep() -> None:
     from django_celery_beat.models import PeriodicTask
 
-    beat.make_rows()
+    beat.make_rows(beat.periodic_rows)
     row = PeriodicTask.objects.filter(name=beat.SWEEP)
     row.update(last_run_at=None)
     assert "never sent" in found(work.examine(), "sweep.beat").text
