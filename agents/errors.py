@@ -117,6 +117,7 @@ class EventTimedOut(WakefulError):
 class RetryLater(WakefulError):
     """Raised by a handler that cannot go on now: it is tried again, not before `after` (seconds, or a `timedelta`).
 
+    Up to a fifth is added to `after`, so that those who were turned away together do not come back in one instant.
     Counts against the retry budget of the submission; each recorded progress refills it.
     """
 

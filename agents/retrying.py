@@ -19,7 +19,7 @@ from agents.moments import moment
 from agents.records import NewRecord, RetryScheduled
 from agents.states import Ending, Outcome, Wait
 from maintenance import clock
-from maintenance.rearm import exponential, half_to_full
+from maintenance.rearm import at_least, exponential, half_to_full
 
 EXHAUSTED_TAG = "RetriesExhausted"
 
@@ -27,7 +27,7 @@ EXHAUSTED_TAG = "RetriesExhausted"
 def later(attempt: Attempt, asked: RetryLater) -> Result:
     """Suspends the run until the retry's moment; a failed result if its budget is used up.
 
-    The moment is the later of the backoff and what the other side asked for.
+    The moment is the later of the backoff and what the other side asked for, with up to a fifth of that added.
     """
     settings = get_settings()
     fruitless = _fruitless(attempt)
@@ -35,7 +35,7 @@ def later(attempt: Attempt, asked: RetryLater) -> Result:
         message = f"{fruitless} attempts without recorded progress, {settings.retry_budget} are allowed; last: "
         return Result(outcome=Outcome.FAILED, failure=settlement.failed(EXHAUSTED_TAG, message + asked.message))
     backoff = half_to_full(exponential(settings.retry_backoff_base, settings.retry_backoff_cap, max(0, fruitless - 1)))
-    not_before = clock.now() + max(backoff, asked.after or timedelta())
+    not_before = clock.now() + max(backoff, at_least(asked.after or timedelta()))
     payload = RetryScheduled(
         run=attempt.run,
         attempt=attempt.claimed.number,

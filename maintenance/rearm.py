@@ -23,6 +23,11 @@ def half_to_full(delay: timedelta) -> timedelta:
     return delay / 2 + delay / 2 * jitter()
 
 
+def at_least(delay: timedelta) -> timedelta:
+    """`delay` and up to a fifth more: nobody is early, and those who were turned away together come back apart."""
+    return delay + delay / 5 * jitter()
+
+
 def exponential(base: timedelta, cap: timedelta, exponent: int) -> timedelta:
     """`base · 2^exponent`, at most `cap`."""
     factor: int = 2 ** min(max(exponent, 0), MAX_EXPONENT)

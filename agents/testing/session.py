@@ -14,7 +14,7 @@ from agents.drivers import asynchronous
 from maintenance import renewal
 from maintenance import testing as maintenance
 from maintenance.passes import Result
-from maintenance.testing import MovedClock, moved_clock, recorded_hints
+from maintenance.testing import MovedClock, fixed_jitter, moved_clock, recorded_hints
 
 _clock: MovedClock | None = None
 """The clock of the test that runs."""
@@ -24,13 +24,14 @@ _clock: MovedClock | None = None
 def durable_testing() -> Iterator[None]:
     """Holds for one test: hints go nowhere, time moves only by `travel`, helper threads end with the block.
 
+    Chance is out of play: a retry is due at its earliest moment.
     Coroutine handlers use the test's own connection, so they see what a `TestCase` has not committed.
     """
     global _clock  # noqa: PLW0603 - one clock per process, as in production
     if _clock is not None:
         yield
         return
-    with moved_clock() as _clock, recorded_hints(), _one_connection():
+    with moved_clock() as _clock, fixed_jitter(0), recorded_hints(), _one_connection():
         try:
             yield
         finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -107,3 +109,16 @@ def test_g11_delays_that_contradict_each_other_stop_the_start(
     settings.MAINTENANCE = given
     with pytest.raises(SystemExit, match=rf"wakeful_maintenance\.{check}"):
         checks.refuse_errors()
+
+
+def test_o2_five_hundred_that_were_turned_away_together_are_never_early_and_come_back_spread_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rearm, "jitter", Random(7).random)
+    asked = timedelta(seconds=600)
+    waits = sorted(rearm.at_least(asked) for _ in range(500))
+    in_each_second = Counter(int(wait.total_seconds()) for wait in waits)
+
+    assert waits[0] >= asked
+    assert waits[-1] - waits[0] >= asked / 10
+    assert max(in_each_second.values()) < 25, "less than a twentieth of them in one second"

@@ -11,7 +11,7 @@ from agents import events
 from agents.api import Context, settlement, submit
 from agents.errors import AgentInputError, EventConflict, EventTimedOut, RetryLater, UnknownThread
 from agents.models import Event, Submission
-from maintenance.testing import Crash, Failpoints, deliver, run_due_passes, travel
+from maintenance.testing import Crash, Failpoints, deliver, fixed_jitter, run_due_passes, travel
 from tests.agents_kit import agents_database, endings, families, run_after_a_death, settled, sound
 from tests.factories import row_of
 
@@ -157,7 +157,8 @@ def test_a_retry_after_ten_minutes_is_not_claimed_earlier_not_even_by_force(
 
     declare("polite", handler)
     receipt = submit("t", "polite", None)
-    run_due_passes()
+    with fixed_jitter(0):
+        run_due_passes()
     frozen.at += timedelta(seconds=599)
     deliver("t", forced=True)
     assert tries == [1]
@@ -167,6 +168,23 @@ def test_a_retry_after_ten_minutes_is_not_claimed_earlier_not_even_by_force(
 
     assert settled(receipt).result == "done"
     assert tries == [1, 2]
+
+
+def test_o2_those_who_were_turned_away_together_come_back_apart_and_none_too_early(
+    declare: Declare, frozen: FrozenClock
+) -> None:
+    def handler(_ctx: Context, _: Any) -> None:
+        raise RetryLater("too many requests", after=600)
+
+    declare("polite", handler)
+    for number in range(20):
+        submit(f"t{number}", "polite", None)
+    run_due_passes()
+
+    waits = [row.wake_at - frozen.at for row in Submission.objects.all() if row.wake_at is not None]
+
+    assert len(set(waits)) == 20
+    assert all(timedelta(seconds=600) <= wait <= timedelta(seconds=720) for wait in waits)
 
 
 def test_errors_that_an_agent_declares_are_tried_again_with_backoff(declare: Declare, frozen: FrozenClock) -> None:

@@ -706,8 +706,8 @@ def test_a_tool_that_asks_for_a_later_try_had_no_effect_and_is_tried_again_then(
 
 
 def travel_to_the_retry() -> None:
-    Submission.objects.update(wake_at=F("wake_at") - timedelta(seconds=601))
-    travel(timedelta(seconds=601))
+    Submission.objects.update(wake_at=F("wake_at") - timedelta(seconds=721))
+    travel(timedelta(seconds=721))
 
 
 def test_a_step_error_inside_a_tool_is_the_failure_of_its_call(declare: Declare, world: World) -> None:
