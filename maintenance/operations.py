@@ -11,12 +11,22 @@ from maintenance.errors import SET_ALARM, DurableAlarmError, OperationDenied, al
 from maintenance.models import OperatorAction, ThreadMaintenance
 from maintenance.rows import Locked
 
+Change = Callable[[Locked], bool]
+"""What an operation does to the locked row; whether it did anything."""
+Mark = Callable[[Locked], dispatch.Hint | None]
+"""Marks the slot as handed over; the hint that is owed after the commit, if any."""
+
 AUDITED = ("dirty", "processed", "alarm_seq", "stalls", "failures", "starts_since_finish")
 
 
 def force_pass(thread_id: str, *, actor: str, reason: str) -> bool:
     """Puts the slot at now, also of a thread that waits in a backoff; `False` while a pass holds it."""
     return _operate("force_pass", thread_id, actor, reason, _arm_now)
+
+
+def note_forced_pass(thread_id: str, *, actor: str, reason: str) -> bool:
+    """Writes down a pass that a person is about to force in a process of their own; changes nothing else."""
+    return _operate("force_pass", thread_id, actor, reason, _leave, _no_hint)
 
 
 def wake(thread_id: str, *, actor: str, reason: str) -> bool:
@@ -39,7 +49,7 @@ def release(thread_id: str, *, actor: str, reason: str) -> bool:
     return _operate("release", thread_id, actor, reason, _release)
 
 
-def _operate(action: str, thread_id: str, actor: str, reason: str, change: Callable[[Locked], bool]) -> bool:
+def _operate(action: str, thread_id: str, actor: str, reason: str, change: Change, mark: Mark | None = None) -> bool:
     if not actor.strip() or not reason.strip():
         raise OperationDenied(f"{action} needs an actor and a reason; both are kept in the audit log")
     # Race closed: a begin or finish between the look and the write; the audit row tells what really was changed.
@@ -49,7 +59,7 @@ def _operate(action: str, thread_id: str, actor: str, reason: str, change: Calla
             raise DurableAlarmError(SET_ALARM, "there is no such thread; look its id up with: maintenance status")
         before = _shown(locked.row)
         changed = change(locked)
-        hint = dispatch.mark(locked, trigger=action[:20])
+        hint = mark(locked) if mark else dispatch.mark(locked, trigger=action)
         locked.save()
         OperatorAction.objects.create(
             actor=actor[:200],
@@ -70,6 +80,14 @@ def _arm_now(locked: Locked) -> bool:
     alarm.keep_earlier(locked.row, locked.now)
     locked.row.hint_seq = None
     return True
+
+
+def _leave(_: Locked) -> bool:
+    return True
+
+
+def _no_hint(_: Locked) -> None:
+    return None
 
 
 def _pause(locked: Locked) -> bool:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db.models import Q
 
-from maintenance import clock, drain, passes, reaper, renewal, status, sweep, wave
+from maintenance import clock, drain, operations, passes, reaper, renewal, status, sweep, wave
 from maintenance.conf import get_settings
 from maintenance.delivery import Delivery, Outcome
+from maintenance.errors import WakefulError
 from maintenance.management.answers import Answer, Exit, unknown_thread
 from maintenance.models import ThreadMaintenance
 from maintenance.passes import Result
@@ -40,6 +41,14 @@ EXITS = {
 """Every other outcome is a failure."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Force:
+    """Who overrides what holds a thread back, and why."""
+
+    actor: str
+    reason: str
+
+
 @contextmanager
 def in_this_process() -> Iterator[None]:
     """Lets a SIGTERM end the running pass at its next safe boundary, and ends the helper threads afterwards."""
@@ -52,9 +61,9 @@ def in_this_process() -> Iterator[None]:
         wave.stop()
 
 
-def run_one(thread_id: str, *, force: bool) -> Answer:
+def run_one(thread_id: str, *, force: Force | None) -> Answer:
     """One pass of one thread, in this process, with the lease and the limits of any pass."""
-    result = _deliver(thread_id, force=force)
+    result = _forced(thread_id, force) if force else _deliver(thread_id, force=False)
     if result.outcome is Outcome.UNKNOWN_THREAD:
         return unknown_thread(thread_id)
     return Answer(
@@ -79,13 +88,13 @@ def run_due(limit: int | None) -> Answer:
     return _told(ran, what="due", left=f"at the limit of {most}" if _due_page(given_up, 1) else "")
 
 
-def run_dirty(limit: int | None, *, force: bool) -> Answer:
+def run_dirty(limit: int | None, *, force: Force | None) -> Answer:
     """A pass of every dirty thread, whatever its deadline; of paused and quarantined ones only by force."""
     most, ran = limit or DEFAULT_LIMIT, Ran()
-    for thread_id in _dirty_threads(held_too=force):
+    for thread_id in _dirty_threads(held_too=force is not None):
         if len(ran) == most or drain.requested():
             return _told(ran, what="dirty", left=TOLD_TO_STOP if drain.requested() else f"at the limit of {most}")
-        ran.append((thread_id, _deliver(thread_id, force=True)))
+        ran.append((thread_id, _forced(thread_id, force) if force else _deliver(thread_id, force=True)))
     return _told(ran, what="dirty", left="")
 
 
@@ -131,6 +140,17 @@ def _told(ran: Ran, *, what: str, left: str) -> Answer:
 
 def _is_failure(result: Result) -> bool:
     return result.outcome in {Outcome.FAILED, Outcome.INTERRUPTED, Outcome.LEASE_LOST}
+
+
+def _forced(thread_id: str, force: Force) -> Result:
+    """Written down before it runs: the pass may end this process."""
+    # A thread without a row is held back by nothing; an unknown one has nothing to be written down.
+    if ThreadMaintenance.objects.filter(pk=thread_id).exists():
+        try:
+            operations.note_forced_pass(thread_id, actor=force.actor, reason=force.reason)
+        except WakefulError as error:
+            return Result(outcome=Outcome.FAILED, error=error.message, failed=True)
+    return _deliver(thread_id, force=True)
 
 
 def _deliver(thread_id: str, *, force: bool) -> Result:
@@ -179,8 +199,10 @@ def _line(thread_id: str, result: Result) -> str:
         case Outcome.PAUSED | Outcome.QUARANTINED:
             return (
                 f"{thread_id}: paused or in quarantine. `maintenance resume` or `release` lets it go on, "
-                "`maintenance pass --force` runs it once."
+                "`maintenance pass --force --reason …` runs it once."
             )
         case Outcome.EARLY | Outcome.CLEARED | Outcome.SUPERSEDED:
-            return f"{thread_id}: not due ({result.outcome}). `maintenance pass --force` runs it all the same."
+            return (
+                f"{thread_id}: not due ({result.outcome}). `maintenance pass --force --reason …` runs it all the same."
+            )
     return f"{thread_id}: {result.outcome}: {result.error or 'no detail'}"

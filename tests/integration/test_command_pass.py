@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import CommandError
 
 from maintenance.clock import FrozenClock
 from maintenance.management.commands.maintenance import Command
-from maintenance.models import PassRun, ThreadMaintenance
+from maintenance.models import OperatorAction, PassRun, ThreadMaintenance
 from maintenance.ports import NOTHING_LEFT, Residue, Work
 from tests.commands import maintenance
 from tests.factories import MS, live_lease, make_row, row_of
 from tests.stubs import Stage
 
+if TYPE_CHECKING:
+    from maintenance.dispatch import Hint
+
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("frozen", "sent")]
+
+FORCE = ("--force", "--reason", "a drill")
 
 
 def make_due(*thread_ids: str, **columns: Any) -> None:
@@ -90,7 +96,7 @@ def test_a_thread_that_is_older_than_its_row_runs(stage: Stage) -> None:
     assert row_of().processed == 1
 
 
-@pytest.mark.parametrize("words", [(), ("--force",)])
+@pytest.mark.parametrize("words", [(), FORCE])
 def test_r11_a_thread_that_another_pass_holds_exits_3_even_by_force(stage: Stage, words: tuple[str, ...]) -> None:
     make_row(4, 3, slot_ms=0, **live_lease())
 
@@ -142,16 +148,69 @@ def test_force_overrides_deadline_pause_and_quarantine(stage: Stage, frozen: Fro
     columns: dict[str, Any] = {name: frozen.at if value is ... else value for name, value in held.items()}
     make_row(4, 3, **columns)
 
-    assert maintenance("pass", "t", "--force").code == 0
+    assert maintenance("pass", "t", *FORCE).code == 0
     assert row_of().processed == 4
     assert PassRun.objects.get().trigger == "forced"
+
+
+def test_force_is_written_down_before_the_pass_runs(stage: Stage, frozen: FrozenClock) -> None:
+    """The pass may be the one that kills its process."""
+    make_row(4, 3, slot_ms=60_000, paused_at=frozen.at)
+    written: list[OperatorAction] = []
+    stage.runtime.on_head = lambda _: written.extend(OperatorAction.objects.all())
+
+    maintenance("pass", "t", *FORCE, "--actor", "ann")
+
+    (action,) = written
+    assert (action.action, action.thread_id, action.actor, action.reason) == ("force_pass", "t", "ann", "a drill")
+    assert action.before == action.after
+
+
+def test_force_without_an_actor_keeps_the_user_of_the_system(
+    stage: Stage, sent: list[Hint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_row(4, 3, slot_ms=0)
+    monkeypatch.setattr(getpass, "getuser", lambda: "deploy")
+
+    maintenance("pass", "t", *FORCE)
+
+    assert OperatorAction.objects.get().actor == "deploy"
+    assert sent == [], "no worker is called to race with this process"
+
+
+def test_all_dirty_by_force_writes_each_thread_down(stage: Stage) -> None:
+    make_due("a", "b")
+
+    maintenance("pass", "--all-dirty", *FORCE)
+
+    assert list(OperatorAction.objects.order_by("id").values_list("thread_id", flat=True)) == ["a", "b"]
+
+
+def test_force_runs_nothing_that_cannot_be_written_down_and_goes_on_with_the_others(stage: Stage) -> None:
+    make_due("from the future", schema_version=2)
+    make_due("good")
+
+    ran = maintenance("pass", "--all-dirty", *FORCE, as_json=True)
+
+    assert ran.code == 1
+    assert "schema version 2" in ran.json["passes"][0]["error"]
+    assert ran_threads() == ["good"]
+
+
+def test_only_force_is_written_down(stage: Stage) -> None:
+    make_due("t")
+
+    maintenance("pass", "t")
+    maintenance("pass", "nobody", *FORCE)
+
+    assert not OperatorAction.objects.exists()
 
 
 def test_a_forced_pass_on_a_quiet_thread_touches_nothing(stage: Stage) -> None:
     """A4: it reads its row, writes nothing to ledger or log, and stops."""
     make_row(3, 3)
 
-    assert maintenance("pass", "t", "--force", as_json=True).json["report"]["phase"] == "caught-up"
+    assert maintenance("pass", "t", *FORCE, as_json=True).json["report"]["phase"] == "caught-up"
     assert stage.calls == []
     assert (row_of().dirty, row_of().processed, row_of().alarm_at) == (3, 3, None)
 
@@ -302,7 +361,7 @@ def test_all_dirty_by_force_runs_what_is_held_back_too(stage: Stage, frozen: Fro
     make_due("paused", paused_at=frozen.at)
     make_due("quarantined", quarantined_at=frozen.at)
 
-    assert maintenance("pass", "--all-dirty", "--force").code == 0
+    assert maintenance("pass", "--all-dirty", *FORCE).code == 0
     assert ran_threads() == ["paused", "quarantined"]
 
 
@@ -331,7 +390,11 @@ def test_all_dirty_turns_pages(stage: Stage, monkeypatch: pytest.MonkeyPatch) ->
         (),
         ("t", "--due"),
         ("--due", "--all-dirty"),
-        ("--due", "--force"),
+        ("--due", *FORCE),
+        ("t", "--force"),
+        ("t", "--force", "--reason", " "),
+        ("t", "--reason", "a drill"),
+        ("t", "--actor", "ann"),
         ("--due", "--limit", "0"),
         ("--due", "--limit", "ten"),
     ],

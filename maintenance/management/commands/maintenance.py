@@ -91,12 +91,25 @@ def _stderr() -> Any:
 def _pass(options: dict[str, Any]) -> Answer:
     if options["force"] and options["due"]:
         raise CommandError("--force does not go with --due: what is due needs no force", returncode=Exit.USAGE)
+    force = _force(options)
     with running.in_this_process():
         if options["due"]:
             return running.run_due(options["limit"])
         if options["all_dirty"]:
-            return running.run_dirty(options["limit"], force=options["force"])
-        return running.run_one(options["thread"], force=options["force"])
+            return running.run_dirty(options["limit"], force=force)
+        return running.run_one(options["thread"], force=force)
+
+
+def _force(options: dict[str, Any]) -> running.Force | None:
+    if not options["force"]:
+        if options["reason"] or options["actor"]:
+            raise CommandError(
+                "--reason and --actor go with --force: nothing else is written down", returncode=Exit.USAGE
+            )
+        return None
+    if not options["reason"]:
+        raise CommandError("--force needs --reason; it is kept in the audit log", returncode=Exit.USAGE)
+    return running.Force(actor=options["actor"] or operating.os_user(), reason=options["reason"])
 
 
 def _sweep(options: dict[str, Any]) -> Answer:
@@ -153,7 +166,10 @@ def _add_running(verbs: Any) -> None:
     which.add_argument("thread", nargs="?", metavar="THREAD", help="run one pass of this thread, if it is due")
     which.add_argument("--due", action="store_true", help="run what is due, earliest first")
     which.add_argument("--all-dirty", action="store_true", help="run all that is not acknowledged, due or not")
-    parser.add_argument("--force", action="store_true", help="override everything but a live lease")
+    parser.add_argument(
+        "--force", action="store_true", help="override everything but a live lease; needs --reason, as it is kept"
+    )
+    _add_author(parser, required=False)
     _add_limit(parser)
     parser = _add(verbs, "sweep", _sweep, "hand what is due and near to the broker, as a worker's timer does")
     parser.add_argument("--inline", action="store_true", help="run what is due in this process; needs no Celery")
@@ -188,7 +204,7 @@ def _add_repairing(verbs: Any) -> None:
     parser.add_argument(
         "--after", default="", metavar="THREAD", help="go on behind this thread (with --after-failover)"
     )
-    _add_author(parser, reason="the database failed over")
+    _add_author(parser, required=False, reason="the database failed over")
 
 
 def _add_operating(verbs: Any) -> None:
@@ -198,10 +214,8 @@ def _add_operating(verbs: Any) -> None:
         _add_author(parser)
 
 
-def _add_author(parser: ArgumentParser, *, reason: str | None = None) -> None:
-    parser.add_argument(
-        "--reason", type=_text, required=reason is None, default=reason, help="why; kept in the audit log"
-    )
+def _add_author(parser: ArgumentParser, *, required: bool = True, reason: str | None = None) -> None:
+    parser.add_argument("--reason", type=_text, required=required, default=reason, help="why; kept in the audit log")
     parser.add_argument(
         "--actor", type=_text, help="who, for the audit log; your user name on this machine if not given"
     )
