@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from agents import waits
 from agents.recovery.classify import RULES, Decision, Facts, classify
 from agents.states import Outcome, State, Wait
 from agents.waits import Left, residue
@@ -88,12 +89,16 @@ def test_every_state_has_a_decision(state: State) -> None:
     ("state", "decision", "autonomous"),
     [
         (State.JOINED, Decision.AWAIT_HOST, False),
+        (State.JOINED, Decision.SETTLE_ABORTED, True),
+        (State.SUSPENDED, Decision.SETTLE_ABORTED, True),
+        (State.UNKNOWN, Decision.SETTLE_ABORTED, True),
         (State.UNKNOWN, None, True),
         (State.UNKNOWN, Decision.AWAIT_UNKNOWN_RESOLUTION, False),
         (State.UNKNOWN, Decision.MARK_UNKNOWN, False),
         (State.UNKNOWN, Decision.APPLY_UNKNOWN_RESOLUTIONS, True),
         (State.ADMITTED, None, True),
         (State.ADMITTED, Decision.AWAIT_PARENT_ESTABLISHMENT, False),
+        (State.ADMITTED, Decision.APPLY_INPUT, True),
         (State.READY, Decision.APPLY_INPUT, True),
         (State.INPUT_APPLIED, Decision.RESUME_FROM_LAST_STEP, True),
         (State.TERMINALIZING, None, True),
@@ -101,6 +106,18 @@ def test_every_state_has_a_decision(state: State) -> None:
 )
 def test_h_which_waits_keep_the_alarm(state: State, decision: str | None, autonomous: bool) -> None:
     assert is_autonomous(left(ONE, state, unanswered=1), decision) is autonomous
+
+
+@pytest.mark.parametrize("state", [State.READY, State.INPUT_APPLIED, State.TERMINALIZING])
+@pytest.mark.parametrize("decision", Decision)
+def test_h14_what_can_go_on_keeps_the_alarm_whatever_recovery_said(state: State, decision: Decision) -> None:
+    assert is_autonomous(left(ONE, state), decision)
+
+
+@pytest.mark.parametrize("state", State)
+def test_h24_every_state_is_either_a_wait_or_not(state: State) -> None:
+    """A state that nobody has thought of would end in `assert_never`."""
+    assert waits.is_stable(left(ONE, state, unanswered=1), None) in {True, False}
 
 
 @pytest.mark.parametrize("state", [state for state in State if state not in {State.SETTLED, State.JOINED}])
@@ -132,6 +149,12 @@ def test_h20_a_reported_follower_behind_a_waiting_head_is_dormant() -> None:
     rest = residue(rows, seen)
 
     assert (rest.nonterminal, rest.autonomous, rest.claimable_head) == (3, False, False)
+
+
+def test_h21_a_follower_behind_a_child_that_awaits_its_parent_is_dormant() -> None:
+    rows = [left(ONE, State.ADMITTED), left(TWO, State.READY)]
+    seen = [report(ONE, Decision.AWAIT_PARENT_ESTABLISHMENT), report(TWO, Decision.APPLY_INPUT)]
+    assert residue(rows, seen).autonomous is False
 
 
 def test_h16_a_follower_that_recovery_did_not_see_is_looked_at_again() -> None:

@@ -219,3 +219,16 @@ def test_266_267_who_reads_on_from_where_he_was_sees_question_decision_and_settl
         ["approval-decided", "submission-settled"],
         [],
     ]
+
+
+def test_h15_h16_work_behind_a_question_is_looked_at_once_and_rests(declare: Declare, echo: str) -> None:
+    declare("asker", lambda ctx, _: ctx.approval("refund", "refund").decision)
+    api.submit("t", "asker", None)
+    run()
+    assert row_of().alarm_at is None
+
+    api.submit("t", echo, 1)
+    results = run()
+
+    assert [result.report.nonterminal for result in results if result.report] == [2]
+    assert (row_of().alarm_at, row_of().is_dirty) == (None, False)
