@@ -34,7 +34,9 @@ class Operation(StrEnum):
     """What can be asked for."""
 
     OBSERVE = "observe"
-    """Read settlements and records, and wait for them."""
+    """Read settlements and records with what they carry, and wait for them."""
+    SHOW = "show"
+    """See a thread's queue and log; what the records carry only for who may observe."""
     EXPLAIN = "explain"
     """Be told why a submission does not move; shows no payload."""
     VERIFY = "verify"
@@ -62,7 +64,8 @@ class Operation(StrEnum):
 
 
 PERMISSIONS: dict[Operation, str] = {
-    Operation.OBSERVE: "wakeful_agents.view_logrecord",
+    Operation.OBSERVE: "wakeful_agents.view_payload",
+    Operation.SHOW: "wakeful_agents.view_logrecord",
     Operation.EXPLAIN: "wakeful_agents.view_submission",
     Operation.VERIFY: "wakeful_agents.verify_thread",
     Operation.EXPORT: "wakeful_agents.export_thread",
@@ -147,6 +150,15 @@ def authorize(
     if allowed is not True:
         raise _denied(asked, "the authorizer does not allow it")
     return name_of(actor)
+
+
+def may(actor: Actor, operation: Operation, *, thread_id: str | None = None) -> bool:
+    """Whether the authorizer allows it: for a place that shows less, instead of nothing, to who may not."""
+    try:
+        authorize(actor, operation, thread_id=thread_id)
+    except OperationDenied:
+        return False
+    return True
 
 
 def reason_given(operation: Operation, reason: str) -> str:

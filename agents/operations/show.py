@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from agents import log
+from agents import canonical, log
 from agents.admission import Receipt
 from agents.models import Submission
-from agents.operations.authorize import Actor, Operation, authorize
+from agents.operations.authorize import Actor, Operation, authorize, may
 from agents.operations.verify import Report
 from agents.states import State
 
@@ -19,11 +19,12 @@ Shown = dict[str, Any]
 
 
 def show(thread_id: str, *, last: int = 20, actor: Actor = None) -> Shown:
-    """One thread as plain JSON: its queue and the `last` records of its log, payloads and all.
+    """One thread as plain JSON: its queue and the `last` records of its log.
 
-    Raises `OperationDenied`, `UnknownThread`.
+    Whoever may not observe gets digest and size of a payload in its place. Raises `OperationDenied`, `UnknownThread`.
     """
-    authorize(actor, Operation.OBSERVE, thread_id=thread_id)
+    authorize(actor, Operation.SHOW, thread_id=thread_id)
+    shown = _with_payload if may(actor, Operation.OBSERVE, thread_id=thread_id) else _without_payload
     tail = log.tail_of(thread_id)
     rows = Submission.objects.filter(thread_id=thread_id)
     open_rows = rows.exclude(state=State.SETTLED)
@@ -33,7 +34,7 @@ def show(thread_id: str, *, last: int = 20, actor: Actor = None) -> Shown:
         "digest": tail.digest,
         "owed": open_rows.count(),
         "submissions": [_submission(row) for row in _listed(thread_id)],
-        "log": [_record(record) for record in _last(thread_id, tail.sequence, last)],
+        "log": [{**_record(record), **shown(record)} for record in _last(thread_id, tail.sequence, last)],
     }
 
 
@@ -99,5 +100,14 @@ def _record(record: log.Record) -> Shown:
         "at": record.at,
         "family": record.family,
         "id": record.record_id,
-        "payload": record.payload,
     }
+
+
+def _with_payload(record: log.Record) -> Shown:
+    return {"payload": record.payload}
+
+
+def _without_payload(record: log.Record) -> Shown:
+    """Enough to see whether it is what somebody claims, and no more."""
+    text = canonical.encode(record.payload)
+    return {"payload_digest": canonical.digest(text), "payload_bytes": canonical.size(text)}

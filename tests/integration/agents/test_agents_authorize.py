@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
@@ -12,7 +13,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser, Permission
 from django.db import DatabaseError
 
-from agents import api
+from agents import api, canonical
 from agents.models import Approval, Submission, ToolCall
 from agents.operations.authorize import MAX_SAID, PERMISSIONS, Asked, Operation, authorize, name_of
 from maintenance.errors import MAX_REASON, OperationDenied
@@ -65,7 +66,7 @@ VERBS: dict[str, tuple[Operation, Ask]] = {
         lambda actor: asyncio.run(api.await_for_settlement(SOME_ID, 0, actor=actor)),
     ),
     "progress": (Operation.OBSERVE, lambda actor: api.progress("t", actor=actor)),
-    "show": (Operation.OBSERVE, lambda actor: api.show("t", actor=actor)),
+    "show": (Operation.SHOW, lambda actor: api.show("t", actor=actor)),
     "explain": (Operation.EXPLAIN, lambda actor: api.explain(SOME_ID, actor=actor)),
     "explain_thread": (Operation.EXPLAIN, lambda actor: api.explain_thread("t", actor=actor)),
     "verify": (Operation.VERIFY, lambda actor: api.verify("t", actor=actor)),
@@ -378,6 +379,45 @@ def test_what_is_no_id_is_told_before_anything_is_read() -> None:
 
 
 # --- Reading ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["settlement", "wait_for_settlement", "await_for_settlement", "progress"])
+def test_what_carries_payloads_needs_the_permission_to_see_them(verb: str) -> None:
+    assert PERMISSIONS[VERBS[verb][0]] == "wakeful_agents.view_payload"
+
+
+def test_a_thread_is_shown_without_payloads_to_who_may_not_see_them(echo: str) -> None:
+    api.submit("t", echo, {"card": "4111"})
+    run()
+    shown = api.show("t", actor=user("wakeful_agents.view_logrecord"))
+    assert "4111" not in json.dumps(shown)
+    assert [record["family"] for record in shown["log"]] == ["thread-created", "user-input", "submission-settled"]
+    settled = canonical.encode(api.progress("t")[-1].payload)
+    assert shown["log"][-1].keys() == {"sequence", "at", "family", "id", "payload_digest", "payload_bytes"}
+    assert shown["log"][-1]["payload_digest"] == canonical.digest(settled)
+    assert shown["log"][-1]["payload_bytes"] == len(settled)
+
+
+def test_a_thread_is_shown_with_payloads_to_who_may_see_them(echo: str) -> None:
+    api.submit("t", echo, {"card": "4111"})
+    run()
+    looker = user("wakeful_agents.view_logrecord", "wakeful_agents.view_payload")
+    assert [api.show("t", last=1, actor=who)["log"][0]["payload"]["result"] for who in (looker, None, "cron")] == [
+        {"card": "4111"}
+    ] * 3
+
+
+def test_the_permission_to_see_payloads_alone_shows_no_thread(echo: str) -> None:
+    api.submit("t", echo, 1)
+    with pytest.raises(OperationDenied, match="view_logrecord is missing"):
+        api.show("t", actor=user("wakeful_agents.view_payload"))
+
+
+def test_show_asks_for_itself_and_then_for_the_payloads(guard: type[Guard], echo: str) -> None:
+    api.submit("t", echo, 1)
+    guard.answer = True
+    api.show("t", actor="somebody")
+    assert [(asked.operation, asked.thread_id) for asked in guard.asked] == [("show", "t"), ("observe", "t")]
 
 
 def test_q09_the_progress_of_no_thread_is_an_error() -> None:
