@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from maintenance import operations, sweep
+from maintenance import metrics, operations, sweep
 from maintenance.delivery import Outcome
 from maintenance.gate import mutation
 from maintenance.ports import Work
@@ -18,6 +18,8 @@ from tests.marks import maintenance_database
 from tests.stubs import fail
 
 if TYPE_CHECKING:
+    from pytest_django import Settings
+
     from maintenance.clock import FrozenClock
     from maintenance.dispatch import Hint
     from maintenance.testing import Failpoints
@@ -174,3 +176,24 @@ def test_k13_progress_takes_a_thread_that_is_often_evicted_out_of_the_suspicion(
         frozen.at += LEASE
 
     assert row_of().starts_since_finish == 0
+
+
+def test_o7_each_quarantine_is_counted_once_and_a_release_begins_the_suspicion_again(
+    stage: Stage, frozen: FrozenClock, points: Failpoints, sent: list[Hint], settings: Settings
+) -> None:
+    settings.MAINTENANCE = {**settings.MAINTENANCE, "QUARANTINE_STARTS": 3}
+    before = metrics.quarantined._value.get()
+    make_row(5, 4, 1, 0)
+
+    for times in (1, 2):
+        for _ in range(3):
+            points.crash_at("maintenance:begin:after")
+            with pytest.raises(Crash):
+                deliver("t")
+            frozen.at += LEASE
+        assert [deliver("t").outcome for _ in range(3)] == [Outcome.QUARANTINED, Outcome.PAUSED, Outcome.PAUSED]
+        assert metrics.quarantined._value.get() == before + times
+        operations.release("t", actor="ada", reason="have another try")
+
+    assert deliver("t").outcome is Outcome.RAN
+    assert row_of().processed == 5

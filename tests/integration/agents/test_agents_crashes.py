@@ -88,6 +88,8 @@ def test_after_a_crash_anywhere_in_an_attempt_the_next_one_finishes_from_the_las
     assert settlements_in_log() == 2
     assert families()[:2] == ["thread-created", "user-input"]
     assert families().count("user-input") == 2
+    ids = [record.record_id for record in log()]
+    assert ids.index(f"settlement:{first.submission_id}") < ids.index(f"input:{second.submission_id}")
     sound()
 
 
