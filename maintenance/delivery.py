@@ -11,6 +11,9 @@ from maintenance.lease import Lease
 IN_PLACE = "in-place"
 """The trigger of a pass that the worker takes itself, right after the one before."""
 
+FORCED = "forced"
+"""The trigger of a pass that a person forces; a message with it overrides everything but a live lease."""
+
 
 class Outcome(StrEnum):
     """What came of a delivery. All but the last five write nothing but, where said, a follow-up message."""

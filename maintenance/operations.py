@@ -7,6 +7,7 @@ from collections.abc import Callable
 from django.db import transaction
 
 from maintenance import alarm, dispatch, rows
+from maintenance.delivery import FORCED
 from maintenance.errors import SET_ALARM, DurableAlarmError, OperationDenied, alarm_operation
 from maintenance.models import OperatorAction, ThreadMaintenance
 from maintenance.rows import Locked
@@ -20,8 +21,12 @@ AUDITED = ("dirty", "processed", "alarm_seq", "stalls", "failures", "starts_sinc
 
 
 def force_pass(thread_id: str, *, actor: str, reason: str) -> bool:
-    """Puts the slot at now, also of a thread that waits in a backoff; `False` while a pass holds it."""
-    return _operate("force_pass", thread_id, actor, reason, _arm_now)
+    """Puts the slot at now and asks a worker for one pass of it, also of a thread that is paused or in quarantine.
+
+    `False` while a pass holds the thread. A thread that is held back stays so: if the message is lost, nobody brings
+    that pass. A pause that comes later is stronger.
+    """
+    return _operate("force_pass", thread_id, actor, reason, _arm_now, _forced_hint)
 
 
 def note_forced_pass(thread_id: str, *, actor: str, reason: str) -> bool:
@@ -30,7 +35,10 @@ def note_forced_pass(thread_id: str, *, actor: str, reason: str) -> bool:
 
 
 def wake(thread_id: str, *, actor: str, reason: str) -> bool:
-    """Pulls the slot to now; a quiet thread gets one caught-up pass. `False` while a pass holds it."""
+    """Pulls the slot to now; a quiet thread gets one caught-up pass. `False` while a pass holds it.
+
+    It overrides nothing: a thread that is paused or in quarantine waits with its slot.
+    """
     return _operate("wake", thread_id, actor, reason, _arm_now)
 
 
@@ -86,6 +94,14 @@ def _leave(_: Locked) -> bool:
     return True
 
 
+def _forced_hint(locked: Locked) -> dispatch.Hint | None:
+    row, now = locked.row, locked.now
+    if row.has_live_lease(now):
+        return None
+    row.hint_seq, row.hint_at, row.hint_attempts = row.alarm_seq, now, 1
+    return dispatch.Hint(thread_id=row.thread_id, seq=row.alarm_seq, trigger=FORCED)
+
+
 def _no_hint(_: Locked) -> None:
     return None
 
@@ -94,6 +110,8 @@ def _pause(locked: Locked) -> bool:
     if locked.row.paused_at is not None:
         return False
     locked.row.paused_at = locked.now
+    # A forced pass that was asked for before and has not come yet must not override this pause.
+    locked.row.alarm_seq += 1
     return True
 
 

@@ -13,9 +13,10 @@ from celery import shared_task
 
 from maintenance import connections, ensure, metrics, passes, reaper, sweep
 from maintenance.conf import get_settings
-from maintenance.delivery import IN_PLACE, Delivery, Outcome
+from maintenance.delivery import FORCED, IN_PLACE, Delivery, Outcome
 from maintenance.dispatch import MESSAGE_VERSION
 from maintenance.errors import PassFailed
+from maintenance.models import ThreadMaintenance
 
 log = structlog.get_logger("wakeful.maintenance")
 
@@ -41,6 +42,9 @@ def run_pass(thread_id: Any = None, seq: Any = None, *surplus: Any, **message: A
         return Outcome.MALFORMED
     # The connection is kept between tasks; one that the server closed meanwhile is replaced here.
     connections.freshen()
+    if delivery.forced and not _is_for_the_slot(delivery):
+        metrics.deliveries.labels(Outcome.SUPERSEDED).inc()
+        return Outcome.SUPERSEDED
     return _run(delivery)
 
 
@@ -52,7 +56,13 @@ def _decoded(thread_id: Any, seq: Any, message: dict[str, Any]) -> Delivery | No
         return None
     if not _is_count(seq) or not _is_count(hops) or not isinstance(trigger, str):
         return None
-    return Delivery(thread_id=thread_id, seq=seq, trigger=trigger[:20], hops=hops)
+    return Delivery(thread_id=thread_id, seq=seq, trigger=trigger[:20], hops=hops, forced=trigger == FORCED)
+
+
+def _is_for_the_slot(delivery: Delivery) -> bool:
+    """Asked before a forced pass, for which begin asks nothing: the same message may come again long after it."""
+    slots = ThreadMaintenance.objects.filter(pk=delivery.thread_id).values_list("alarm_seq", flat=True)
+    return slots.first() == delivery.seq
 
 
 def _is_thread_id(value: Any) -> bool:

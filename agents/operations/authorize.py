@@ -60,7 +60,7 @@ class Operation(StrEnum):
     WAKE = "wake"
     """Make the next pass of a thread due now."""
     FORCE_PASS = "force_pass"  # noqa: S105 - a maintenance pass
-    """The same, out of a backoff."""
+    """The same, and let one pass run although the thread is paused or in quarantine."""
 
 
 PERMISSIONS: dict[Operation, str] = {

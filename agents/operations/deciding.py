@@ -181,8 +181,10 @@ def wake(thread_id: str, *, actor: Actor = None, reason: str) -> bool:
 
 
 def force_pass(thread_id: str, *, actor: Actor = None, reason: str) -> bool:
-    """As `wake`, also out of a backoff. It never breaks a live lease, and nothing that waits for a moment begins
-    before it."""
+    """As `wake`, and one pass runs although the thread is paused or in quarantine, which it stays.
+
+    It never breaks a live lease, and nothing that waits for a moment begins before it.
+    """
     author = authorize(actor, Operation.FORCE_PASS, thread_id=thread_id)
     reason = reason_given(Operation.FORCE_PASS, reason)
     _check_known(thread_id)

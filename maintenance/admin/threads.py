@@ -36,15 +36,16 @@ def _on_thread(perform: Callable[..., bool]) -> Callable[..., bool]:
 FORCE_PASS = ReasonedAction(
     name="force_pass",
     label="Force a pass",
-    explanation="The deadline moves to now, also out of a backoff, and a worker takes the next pass. A thread that "
-    "is paused or in quarantine still waits: resume or release it first. Nothing runs in this web process.",
+    explanation="The deadline moves to now and a worker takes one pass, also of a thread that is paused or in "
+    "quarantine; that thread is held back again afterwards. Nothing runs in this web process.",
     perform=_on_thread(operations.force_pass),
     unchanged="left alone: a pass holds the thread and will see what is new",
 )
 WAKE = ReasonedAction(
     name="wake",
     label="Wake",
-    explanation="The next pass becomes due now. A thread that owes nothing gets one short pass that finds so.",
+    explanation="The next pass becomes due now, also out of a backoff. A thread that owes nothing gets one short "
+    "pass that finds so; one that is paused or in quarantine still waits.",
     perform=_on_thread(operations.wake),
     unchanged="left alone: a pass holds the thread and will see what is new",
 )

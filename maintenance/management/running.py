@@ -12,7 +12,7 @@ from django.db.models import Q
 
 from maintenance import clock, drain, operations, passes, reaper, renewal, status, sweep, wave
 from maintenance.conf import get_settings
-from maintenance.delivery import Delivery, Outcome
+from maintenance.delivery import FORCED, Delivery, Outcome
 from maintenance.errors import WakefulError
 from maintenance.management.answers import Answer, Exit, unknown_thread
 from maintenance.models import ThreadMaintenance
@@ -154,7 +154,7 @@ def _forced(thread_id: str, force: Force) -> Result:
 
 
 def _deliver(thread_id: str, *, force: bool) -> Result:
-    trigger = "forced" if force else "command"
+    trigger = FORCED if force else "command"
     return passes.deliver(Delivery(thread_id=thread_id, trigger=trigger, forced=force))
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from maintenance import operations, sweep
+from maintenance import operations, sweep, tasks
 from maintenance.delivery import Outcome
 from maintenance.errors import DurableAlarmError, OperationDenied
 from maintenance.gate import mutation
-from maintenance.models import OperatorAction, ThreadMaintenance
+from maintenance.models import OperatorAction, PassRun, ThreadMaintenance
+from maintenance.ports import Residue
 from maintenance.testing import deliver
 from tests.arrivals import arrive, lease_of_another, stored
 from tests.concurrency import elsewhere
@@ -143,7 +144,7 @@ def test_a_thread_in_its_backoff_is_pulled_to_now_and_handed_over(
     assert do(verb) is True
 
     assert numbers(frozen.at) == (4, 3, 1, 0)
-    assert [(hint.seq, hint.eta, hint.trigger) for hint in sent] == [(8, None, verb.__name__)]
+    assert [(hint.seq, hint.eta) for hint in sent] == [(8, None)]
 
 
 @pytest.mark.parametrize("verb", [operations.force_pass, operations.wake])
@@ -225,7 +226,7 @@ def test_resuming_hands_over_a_slot_that_lies_ahead_with_its_eta(frozen: FrozenC
 
     do(operations.resume)
 
-    assert [(hint.seq, hint.eta) for hint in sent] == [(5, frozen.at + 3_000 * MS)]
+    assert [(hint.seq, hint.eta) for hint in sent] == [(row_of().alarm_seq, frozen.at + 3_000 * MS)]
 
 
 def test_resuming_a_thread_that_owes_nothing_sends_nothing(frozen: FrozenClock, sent: list[Hint]) -> None:
@@ -283,11 +284,10 @@ def test_a_release_forgets_the_starts_and_hands_the_thread_over_at_once(
     assert arrive(sent[0].seq).outcome is Outcome.RAN
 
 
-@pytest.mark.parametrize("verb", [operations.force_pass, operations.wake])
-def test_a_quarantined_thread_is_not_woken(stage: Stage, frozen: FrozenClock, sent: list[Hint], verb: Verb) -> None:
+def test_a_quarantined_thread_is_not_woken(stage: Stage, frozen: FrozenClock, sent: list[Hint]) -> None:
     quarantined(frozen)
 
-    do(verb)
+    do(operations.wake)
 
     assert sent == []
     assert (sweep.sweep(), deliver("t").outcome) == (0, Outcome.PAUSED)
@@ -303,6 +303,68 @@ def test_a_forced_pass_runs_a_quarantined_thread_and_leaves_it_in_quarantine(
 
     assert row_of().processed == 4
     assert row_of().quarantined_at is not None
+
+
+# --- By force -----------------------------------------------------------------------------------
+
+
+def take(hint: Hint) -> str:
+    """What the worker makes of the message."""
+    outcome: str = tasks.run_pass(hint.thread_id, hint.seq, v=1, trigger=hint.trigger, hops=hint.hops)
+    return outcome
+
+
+@pytest.mark.parametrize(
+    "held",
+    [{"paused_at": ...}, {"quarantined_at": ...}, {"starts_since_finish": 20}],
+    ids=lambda held: next(iter(held)),
+)
+def test_a_forced_pass_runs_once_whatever_holds_the_thread_back_and_leaves_it_held(
+    stage: Stage, frozen: FrozenClock, sent: list[Hint], held: dict[str, Any]
+) -> None:
+    columns: dict[str, Any] = {name: frozen.at if value is ... else value for name, value in held.items()}
+    make_row(4, 3, 1, 60_000, **columns)
+    do(operations.force_pass)
+
+    assert take(sent[0]) == Outcome.RAN
+
+    assert row_of().processed == 4
+    assert (row_of().paused_at, row_of().quarantined_at) == (columns.get("paused_at"), columns.get("quarantined_at"))
+    assert PassRun.objects.get().trigger == "forced"
+
+
+def test_what_comes_after_a_forced_pass_of_a_paused_thread_waits(
+    stage: Stage, frozen: FrozenClock, sent: list[Hint]
+) -> None:
+    make_row(4, 3, 1, 0, paused_at=frozen.at)
+    stage.ledger.residue = Residue(nonterminal=1, autonomous=True, claimable_head=True)
+    stage.runtime.settled = 1
+    do(operations.force_pass)
+
+    take(sent[0])
+
+    assert stage.calls.count("head") == 1
+    assert (len(sent), sweep.sweep(), deliver("t").outcome) == (1, 0, Outcome.PAUSED)
+
+
+def test_a_forced_message_that_comes_again_changes_nothing(stage: Stage, frozen: FrozenClock, sent: list[Hint]) -> None:
+    """After a visibility timeout, say: the slot has moved since."""
+    make_row(4, 3, 1, 0, paused_at=frozen.at)
+    do(operations.force_pass)
+    take(sent[0])
+    before = stored()
+
+    assert take(sent[0]) == Outcome.SUPERSEDED
+    assert stored() == before
+
+
+def test_a_pause_that_comes_after_the_force_is_stronger(stage: Stage, frozen: FrozenClock, sent: list[Hint]) -> None:
+    make_row(4, 3, 1, 60_000)
+    do(operations.force_pass)
+    do(operations.pause)
+
+    assert take(sent[0]) == Outcome.SUPERSEDED
+    assert stage.calls == []
 
 
 # --- One transaction ----------------------------------------------------------------------------
