@@ -5,22 +5,27 @@ Each test has a Redis of its own, so these cases run with PostgreSQL alone, what
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from maintenance import status
 from maintenance.dispatch import BREAKER_SECONDS
+from maintenance.doctor import Level, broker
 from maintenance.models import PassRun
 from tests.process import evidence
 from tests.process.board import PAUSE
 from tests.process.harness import wait_until
 from tests.process.jobs import Job
 from tests.process.redis_server import RedisServer
+from tests.publishing import publishing_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from celery import Celery
 
     from tests.process.board import Board
     from tests.process.harness import Processes
@@ -122,28 +127,52 @@ def test_l23_b2_a_flush_loses_every_message_and_no_work(
     assert max(late(run) for run in PassRun.objects.filter(thread_id__startswith="armed")) < grace + SLOW_MACHINE
 
 
-def test_b2_an_evicting_redis_loses_messages_and_no_work(tmp_path: Path, processes: Processes) -> None:
-    """It is shared with a cache, which pushes the queue out."""
-    evicting = RedisServer(
-        tmp_path, ("--save", "", "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru", "--maxmemory-samples", "10")
-    )
-    evicting.start()
-    try:
-        processes.settings = {"BROKER_URL": evicting.url}
-        accept(processes, [f"t{number}" for number in range(50)])
-        with evicting.client() as cache:
-            for number in range(20_000):
-                cache.set(f"page-{number}", "x" * 1_000)
-                if number % 100 == 0 and not cache.llen("maintenance"):
-                    break
-        assert evicting.length("maintenance") == 0, "evicted"
+def fill_the_cache(evicting: RedisServer) -> None:
+    """Another application writes pages into its cache until the queue is gone."""
+    with evicting.client() as cache:
+        for number in range(50_000):
+            cache.set(f"page-{number}", "x" * 1_000)
+            if number % 100 == 0 and not cache.llen("maintenance"):
+                return
+    raise AssertionError("the queue was not evicted")
+
+
+class TestEviction:
+    """A Redis that is shared with a cache, which pushes the queues out."""
+
+    @pytest.fixture
+    def server(self, tmp_path: Path) -> Iterator[RedisServer]:
+        limits = ("--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru", "--maxmemory-samples", "10")
+        started = RedisServer(tmp_path, ("--save", "", *limits))
+        started.start()
+        yield started
+        started.stop()
+
+    @pytest.fixture
+    def processes(self, processes: Processes) -> Iterator[Processes]:
+        yield processes
+        processes.stop_all()
+
+    def test_b2_an_evicting_redis_loses_messages_and_no_work(
+        self, processes: Processes, server: RedisServer, celery_app: Celery
+    ) -> None:
+        """Before any worker has taken one, and from under the hands of the worker while it works."""
+        accept(processes, [f"t{number}" for number in range(200)])
+        assert server.length("maintenance") == 200
+        fill_the_cache(server)
+        told = status.health(timedelta())
+        assert (told.overdue, told.handed_over) == (200, 200)
+        assert "200 handed over, not started: queue 'maintenance'" in told.sentence()
 
         processes.worker("one")
-        evidence.wait_for_rest()
-        assert Job.objects.filter(done=True).count() == 50
-    finally:
-        processes.stop_all()
-        evicting.stop()
+        wait_until(lambda: Job.objects.filter(done=True).count() > 50, "some work to be done")
+        fill_the_cache(server)
+        evidence.wait_for_rest(seconds=60)
+        assert Job.objects.filter(done=True).count() == 200
+        with publishing_to(celery_app, server.url):
+            (eviction,) = [finding for finding in broker.examine() if finding.id == "redis.eviction"]
+        assert eviction.level is Level.WARNING
+        assert "Redis throws queues away when its memory is full (maxmemory-policy is allkeys-lru)" in eviction.text
 
 
 def test_b1_alarms_held_by_a_worker_outlive_a_redis_that_restarts_empty(
