@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -91,8 +92,14 @@ def test_28_274_a_lease_that_expired_unclaimed_is_renewed_and_what_follows_is_wr
     def handler(ctx: api.Context, _: Any) -> Any:
         work = ctx._attempt.work
         assert isinstance(work, PassWork)
-        travel(LEASE)
-        renewed.append(renewal.renew(work.lease))
+        for age in (timedelta(seconds=1), LEASE):
+            travel(age)
+            before = row_of().lease_expires_at
+            renewed.append(renewal.renew(work.lease))
+            after = row_of().lease_expires_at
+            assert before is not None
+            assert after is not None
+            assert after > before, "a renewal never shortens"
         assert deliver("t", forced=True).outcome is Outcome.BUSY
         return ctx.step("one", lambda: ctx.attempt)
 
@@ -100,7 +107,7 @@ def test_28_274_a_lease_that_expired_unclaimed_is_renewed_and_what_follows_is_wr
     receipt = api.submit("t", "slow", None)
     run()
 
-    assert (renewed, settled(receipt).result) == ([True], 1)
+    assert (renewed, settled(receipt).result) == ([True, True], 1)
     sound()
 
 
@@ -118,6 +125,7 @@ def test_29_30_a_lease_that_was_taken_over_is_neither_renewed_nor_let_go_by_its_
             outcomes.append(deliver("t").outcome)
         else:
             renewed.extend(renewal.renew(lease) for lease in (leases[0], work.lease))
+            assert (work.lease.token != leases[0].token, work.epoch) == (True, leases[0].epoch + 1)
             assert deliver("t", forced=True).outcome is Outcome.BUSY
         return ctx.attempt
 
