@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agents import api, tools
 from agents.models import ToolCall
 from maintenance.testing import Crash, Failpoints, deliver
+from tests.agents_kit import run, settled, sound
+
+if TYPE_CHECKING:
+    from tests.integration.agents.conftest import Declare
 
 
 class World:
@@ -55,3 +59,17 @@ def crash(points: Failpoints, name: str, thread_id: str = "t") -> None:
 def call_rows() -> list[tuple[str, str, int]]:
     """Each call with its status and tries, in the order in which they were first prepared."""
     return list(ToolCall.objects.order_by("pk").values_list("call", "status", "tries"))
+
+
+def submit(declare: Declare, handler: Callable[[api.Context, Any], Any]) -> api.Receipt:
+    """Accept one submission to this handler."""
+    declare("buyer", handler)
+    return api.submit("t", "buyer", None)
+
+
+def outcome_of(declare: Declare, handler: Callable[[api.Context, Any], Any]) -> api.Settlement:
+    """What one submission to this handler comes to."""
+    receipt = submit(declare, handler)
+    run()
+    sound()
+    return settled(receipt)
