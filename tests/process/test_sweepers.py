@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db.models import F, Sum
 
-from maintenance import clock
+from maintenance import clock, doctor, status
+from maintenance.doctor import Level
 from maintenance.models import PassRun, ThreadMaintenance
 from maintenance.testing import recorded_hints
+from tests import commands
 from tests.process import evidence
 from tests.process.board import KILL
 from tests.process.harness import messages_in, wait_until
@@ -113,22 +115,39 @@ def test_d3_a_queue_that_nobody_reads_grows_by_one_message_per_thread_and_double
     graces = (clock.now() - began).total_seconds() / grace
     assert messages_in(celery_app) <= sent <= 50 * (log2(graces + 1) + 1)
     assert ThreadMaintenance.objects.filter(processed=F("dirty")).count() == 0, "sent is not started"
+    told = commands.maintenance("status", "--check")
+    assert told.code == 1
+    assert "50 threads are overdue" in told.out
+    assert "50 handed over, not started: queue 'maintenance'" in told.out
+    examined = {finding.id: finding for finding in doctor.examine()}
+    assert examined["workers.heartbeat"].level is Level.OK, "the worker lives and sweeps"
+    assert examined["sweep.age"].level is Level.OK
+    assert "not started: queue 'maintenance'" in examined["work.overdue"].text
+    assert "The queue 'maintenance' holds " in examined["broker.queue.maintenance"].text
+    assert "holds 0 " not in examined["broker.queue.maintenance"].text
 
 
 @pytest.mark.postgres
 def test_d1_a_worker_that_consumes_nothing_still_leaves_the_work_to_whoever_comes(
     processes: Processes, board: Board, celery_app: Celery
 ) -> None:
-    """Its consumer is cancelled, as after a reconnect gone wrong; what is due shows, and a direct pass does it."""
+    """Its consumer is cancelled, as after a reconnect gone wrong; what is due shows, and an inline sweep does it."""
     processes.worker("deaf")
     celery_app.control.cancel_consumer("maintenance", destination=["deaf@process"], reply=True)
     for number in range(5):
         submit(f"t{number}")
     wait_until(lambda: messages_in(celery_app) >= 5, "messages that nobody takes")
 
-    assert ThreadMaintenance.objects.filter(alarm_at__lte=clock.now(), lease_token=None).count() == 5
-    for number in range(5):
-        seq = evidence.row_of(f"t{number}").alarm_seq
-        assert processes.act("deliver", thread_id=f"t{number}", seq=seq).value() == "ran"
-    assert PassRun.objects.count() == 5
-    assert board.notes("answer") == []
+    late = status.usual_lateness()
+    wait_until(lambda: status.health(late).overdue == 5, "two sweep intervals")
+    told = commands.maintenance("status", "--check")
+    assert told.code == 1
+    assert "5 threads are overdue, the oldest by" in told.out
+    assert "5 handed over, not started: queue 'maintenance'" in told.out
+    examined = {finding.id: finding for finding in doctor.examine()}
+    assert examined["workers.heartbeat"].level is Level.OK, "it looks alive"
+    assert examined["work.overdue"].level is Level.WARNING
+
+    assert commands.maintenance("sweep", "--inline").code == 0
+    assert (PassRun.objects.count(), status.health(late).ok) == (5, True)
+    assert board.notes("answer") == [], "Celery had no part in it"
