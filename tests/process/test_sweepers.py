@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from datetime import timedelta
 from math import log2
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from tests.process.board import Board
-    from tests.process.harness import Processes
+    from tests.process.harness import Process, Processes
 
 pytestmark = pytest.mark.process
 
@@ -98,6 +99,31 @@ def test_a4_alarms_far_ahead_never_become_messages(processes: Processes, board: 
 
     assert processes.act("sweep_once", transport="recording").value() == 1
     assert [hint["thread"] for hint in board.notes("hint")] == ["due0"]
+
+
+def memory_of(worker: Process) -> int:
+    """Resident kilobytes of the worker's main process."""
+    status_of = Path(f"/proc/{worker.pid}/status").read_text()
+    (line,) = [line for line in status_of.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1])
+
+
+@pytest.mark.broker
+def test_a4_a_worker_that_sweeps_beside_many_far_alarms_holds_none_of_them(processes: Processes, board: Board) -> None:
+    """Ten jobs, each found by a sweep of its own, prove that it sweeps all the while."""
+    make_due(5_000, named="far", ahead=timedelta(hours=1))
+    one = processes.worker("one")
+    for number in range(10):
+        if number == 2:
+            warm = memory_of(one)
+        with recorded_hints():
+            submit(f"due{number}")
+        wait_until(lambda number=number: board.notes("done", thread=f"due{number}"), "a sweep")  # type: ignore[misc]
+
+    assert {note["thread"] for note in board.notes("received")} == {f"due{number}" for number in range(10)}
+    assert memory_of(one) < warm + 20_000
+    far = ThreadMaintenance.objects.filter(thread_id__startswith="far")
+    assert (far.filter(hint_seq=None).count(), far.count()) == (5_000, 5_000)
 
 
 @pytest.mark.broker
