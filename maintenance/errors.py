@@ -234,3 +234,5 @@ def alarm_operation(operation: str) -> Iterator[None]:
         raise DurableAlarmError(operation, database_problem(error), error) from error
     except OverflowError as error:
         raise DurableAlarmError(operation, "a stored number is out of range", error) from error
+    except UnicodeEncodeError as error:
+        raise DurableAlarmError(operation, "a text holds half of a surrogate pair", error) from error

@@ -16,6 +16,7 @@ from maintenance.conf import get_settings
 from maintenance.delivery import FORCED, IN_PLACE, Delivery, Outcome
 from maintenance.dispatch import MESSAGE_VERSION
 from maintenance.errors import PassFailed
+from maintenance.identity import is_thread_id
 from maintenance.models import ThreadMaintenance
 
 log = structlog.get_logger("wakeful.maintenance")
@@ -52,7 +53,7 @@ def _decoded(thread_id: Any, seq: Any, message: dict[str, Any]) -> Delivery | No
     hops, trigger = message.get("hops", 0), message.get("trigger", "alarm")
     if message.get("v", MESSAGE_VERSION) != MESSAGE_VERSION:
         return None
-    if not _is_thread_id(thread_id):
+    if not is_thread_id(thread_id):
         return None
     if not _is_count(seq) or not _is_count(hops) or not isinstance(trigger, str):
         return None
@@ -63,13 +64,6 @@ def _is_for_the_slot(delivery: Delivery) -> bool:
     """Asked before a forced pass, for which begin asks nothing: the same message may come again long after it."""
     slots = ThreadMaintenance.objects.filter(pk=delivery.thread_id).values_list("alarm_seq", flat=True)
     return slots.first() == delivery.seq
-
-
-def _is_thread_id(value: Any) -> bool:
-    if not isinstance(value, str) or not 0 < len(value) <= 255 or "\x00" in value:
-        return False
-    # JSON can carry half a character, which no database takes.
-    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _is_count(value: Any) -> bool:

@@ -11,7 +11,7 @@ from agents.aborts import Abort
 from agents.approvals import Decision
 from agents.errors import AgentInputError, UnknownApproval, UnknownThread
 from agents.models import Approval, ApprovalDecision, ResolutionKind, Submission, ToolCall
-from agents.naming import SubmissionLike, id_of
+from agents.naming import SubmissionLike, check_thread_id, id_of
 from agents.operations import trail
 from agents.operations.authorize import Actor, Operation, authorize, reason_given
 from agents.resolutions import Resolution
@@ -160,6 +160,7 @@ def send_event(
     `UnknownThread`, `AgentInputError`, `AdmissionLimitExceeded`, `EventConflict`; nothing was written then.
     """
     author = authorize(actor, Operation.SEND_EVENT, thread_id=thread_id)
+    check_thread_id(thread_id)
     said = reason.strip()
 
     def note(at: datetime) -> None:
@@ -210,5 +211,6 @@ def _approval_named(submission_id: UUID, name: str) -> UUID:
 
 
 def _check_known(thread_id: str) -> None:
+    check_thread_id(thread_id)
     if not ThreadMaintenance.objects.filter(pk=thread_id).exists():
         raise UnknownThread(f"there is no thread {thread_id!r}")

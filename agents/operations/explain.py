@@ -11,7 +11,7 @@ from uuid import UUID
 
 from agents.errors import UnknownSubmission, UnknownThread
 from agents.models import Submission, Thread
-from agents.naming import SubmissionLike, id_of
+from agents.naming import SubmissionLike, check_thread_id, id_of
 from agents.operations import findings, phrases
 from agents.operations.authorize import Actor, Operation, authorize
 from agents.operations.findings import Abort, Around, Found, OpenApproval, OpenCall, Tries
@@ -105,6 +105,7 @@ def explain_thread(thread_id: str, *, actor: Actor = None) -> list[Explanation]:
     Raises `OperationDenied`, `UnknownThread`.
     """
     authorize(actor, Operation.EXPLAIN, thread_id=thread_id)
+    check_thread_id(thread_id)
     found = _unsettled(thread_id)
     if not found and not Thread.objects.filter(pk=thread_id).exists():
         raise UnknownThread(f"there is no thread {thread_id!r}")

@@ -12,6 +12,7 @@ from agents import canonical, log
 from agents.canonical import Json
 from agents.log import Tail
 from agents.moments import moment
+from agents.naming import check_thread_id
 from agents.operations import audit
 from agents.operations.audit import Line
 from agents.operations.authorize import Actor, Operation, authorize
@@ -28,6 +29,7 @@ def export(thread_id: str, *, actor: Actor = None) -> Iterator[str]:
     Raises `OperationDenied`, `UnknownThread` at once, not with the first line.
     """
     authorize(actor, Operation.EXPORT, thread_id=thread_id)
+    check_thread_id(thread_id)
     return _lines(thread_id, log.tail_of(thread_id))
 
 

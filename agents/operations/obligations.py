@@ -17,6 +17,7 @@ from django.utils.dateparse import parse_datetime
 
 from agents.errors import AgentInputError
 from agents.models import Attempt, CallStatus, Submission, ToolCall, UnknownResolution
+from agents.naming import check_thread_id
 from agents.operations.authorize import Actor, Operation, authorize
 from agents.states import State, Wait
 from maintenance import clock
@@ -99,10 +100,13 @@ def obligations(
 ) -> Obligations:
     """A page of what is owed: of one thread or of all, as old as `at_least` says. Writes nothing; one statement.
 
-    Thresholds are seconds or `timedelta`s. Raises `OperationDenied`, `AgentInputError`.
+    Thresholds are seconds or `timedelta`s. Raises `OperationDenied`, `AgentInputError`, `UnknownThread` for what no
+    thread can be called.
     """
     authorize(actor, Operation.SCAN_OBLIGATIONS, thread_id=thread_id)
     thresholds = _thresholds(aging, overdue)
+    if thread_id is not None:
+        check_thread_id(thread_id)
     if not 1 <= limit <= MAX_PAGE:
         raise AgentInputError(f"a page holds 1 to {MAX_PAGE} entries")
     now = clock.now()

@@ -13,7 +13,7 @@ from agents.admission import Receipt
 from agents.conf import get_settings
 from agents.errors import AgentInputError
 from agents.log import Record
-from agents.naming import SubmissionLike, id_of
+from agents.naming import SubmissionLike, check_thread_id, id_of
 from agents.operations.authorize import Actor, Operation, authorize
 from agents.settlement import Settlement
 
@@ -81,6 +81,7 @@ def progress(thread_id: str, after: int = 0, limit: int | None = None, *, actor:
     Raises `OperationDenied`, `UnknownThread`, `AgentInputError` for a page of no or too many records.
     """
     authorize(actor, Operation.OBSERVE, thread_id=thread_id)
+    check_thread_id(thread_id)
     most = get_settings().max_log_page
     if limit is not None and not 1 <= limit <= most:
         raise AgentInputError(f"a page holds 1 to {most} records, not {limit}")

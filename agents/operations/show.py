@@ -8,6 +8,7 @@ from typing import Any
 from agents import canonical, log
 from agents.admission import Receipt
 from agents.models import Submission
+from agents.naming import check_thread_id
 from agents.operations.authorize import Actor, Operation, authorize, may
 from agents.operations.verify import Report
 from agents.states import State
@@ -24,6 +25,7 @@ def show(thread_id: str, *, last: int = 20, actor: Actor = None) -> Shown:
     Whoever may not observe gets digest and size of a payload in its place. Raises `OperationDenied`, `UnknownThread`.
     """
     authorize(actor, Operation.SHOW, thread_id=thread_id)
+    check_thread_id(thread_id)
     shown = _with_payload if may(actor, Operation.OBSERVE, thread_id=thread_id) else _without_payload
     tail = log.tail_of(thread_id)
     rows = Submission.objects.filter(thread_id=thread_id)

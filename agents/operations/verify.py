@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agents import log
+from agents.naming import check_thread_id
 from agents.operations import agreement, arming, stored
 from agents.operations.agreement import Problems
 from agents.operations.arming import Moved
@@ -67,6 +68,7 @@ def verify(thread_id: str, *, all_settled: bool = False, actor: Actor = None) ->
     Raises `OperationDenied`, `UnknownThread`.
     """
     authorize(actor, Operation.VERIFY, thread_id=thread_id)
+    check_thread_id(thread_id)
     rows = stored.read(thread_id, still=log.tail_of(thread_id).sequence)
     tail = log.tail_of(thread_id)
     problems: Problems = defaultdict(list)

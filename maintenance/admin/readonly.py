@@ -11,7 +11,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db import connections
 from django.db.models import DateTimeField, Model, QuerySet, Value
-from django.http import HttpRequest
+from django.db.models.constants import LOOKUP_SEP
+from django.http import Http404, HttpRequest
 
 from maintenance import clock
 
@@ -45,6 +46,14 @@ class CappedPaginator(_Paginator):
 
 class CappedChangeList(ChangeList):
     """Knows whether its count was cut, for `pagination.html` of this app."""
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        """The rows of the list. Not found, if a filter asks for what no database stores."""
+        lookups = [values for name, values in self.filter_params.items() if LOOKUP_SEP in name]
+        if any("\x00" in value for values in lookups for value in values):
+            raise Http404
+        rows: QuerySet[Any] = super().get_queryset(request, *args, **kwargs)
+        return rows
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -85,6 +94,12 @@ class ReadOnlyAdmin(_ModelAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         del request, kwargs
         return CappedChangeList
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row of a page. Not found, if no database can store such a key, and PostgreSQL not even look for it."""
+        if "\x00" in object_id:
+            raise Http404
+        return super().get_object(request, object_id, from_field)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """The rows, each with the database's time of this look as `looked_at`."""

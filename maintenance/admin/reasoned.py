@@ -15,7 +15,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote
 from django.contrib.admin.widgets import AdminTextareaWidget
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DatabaseError, transaction
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -168,7 +168,16 @@ class ReasonedActionsAdmin(_ModelAdmin):
 
     def _objects(self, request: HttpRequest, ids: Iterable[str]) -> QuerySet[Any]:
         # In one order for everybody, so that two reports of the same objects read alike.
-        return self.get_queryset(request).filter(pk__in=list(ids)[: MOST_AT_ONCE + 1]).order_by("pk")
+        chosen = [key for key in list(ids)[: MOST_AT_ONCE + 1] if self._may_exist(key)]
+        return self.get_queryset(request).filter(pk__in=chosen).order_by("pk")
+
+    def _may_exist(self, key: str) -> bool:
+        """Whether a row can have this key: a URL can carry anything."""
+        try:
+            self.opts.pk.to_python(key)
+        except ValidationError:
+            return False
+        return "\x00" not in key
 
     def _perform(
         self, request: HttpRequest, action: ReasonedAction, objects: Iterable[Model], said: dict[str, Any]

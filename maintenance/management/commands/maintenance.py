@@ -13,6 +13,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, InterfaceError
 
 from maintenance.errors import WakefulError, described
+from maintenance.identity import is_thread_id
 from maintenance.management import operating, repairing, running, telling
 from maintenance.management.answers import Answer, Exit
 
@@ -163,7 +164,9 @@ def _add(verbs: Any, name: str, run: Verb, text: str) -> ArgumentParser:
 def _add_running(verbs: Any) -> None:
     parser = _add(verbs, "pass", _pass, "run passes in this process, with the lease and limits of any pass")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("thread", nargs="?", metavar="THREAD", help="run one pass of this thread, if it is due")
+    which.add_argument(
+        "thread", nargs="?", type=_thread_id, metavar="THREAD", help="run one pass of this thread, if it is due"
+    )
     which.add_argument("--due", action="store_true", help="run what is due, earliest first")
     which.add_argument("--all-dirty", action="store_true", help="run all that is not acknowledged, due or not")
     parser.add_argument(
@@ -178,7 +181,9 @@ def _add_running(verbs: Any) -> None:
 
 def _add_telling(verbs: Any) -> None:
     parser = _add(verbs, "status", _status, "tell what is owed, running, late and held back, from the database alone")
-    parser.add_argument("thread", nargs="?", metavar="THREAD", help="tell everything about this thread instead")
+    parser.add_argument(
+        "thread", nargs="?", type=_thread_id, metavar="THREAD", help="tell everything about this thread instead"
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 if something is overdue")
     parser.add_argument(
         "--overdue",
@@ -194,7 +199,7 @@ def _add_repairing(verbs: Any) -> None:
         verbs, "ensure", _ensure, "arm what is owed and has no alarm (all pending deadlines if none is named)"
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("thread", nargs="?", metavar="THREAD", help="look at this thread only")
+    which.add_argument("thread", nargs="?", type=_thread_id, metavar="THREAD", help="look at this thread only")
     which.add_argument("--all", action="store_true", help="look at every thread that has a row")
     which.add_argument(
         "--after-failover",
@@ -210,7 +215,7 @@ def _add_repairing(verbs: Any) -> None:
 def _add_operating(verbs: Any) -> None:
     for name, verb in operating.VERBS.items():
         parser = _add(verbs, name, _operate, verb.help)
-        parser.add_argument("threads", nargs="+", metavar="THREAD")
+        parser.add_argument("threads", nargs="+", type=_thread_id, metavar="THREAD")
         _add_author(parser)
 
 
@@ -225,6 +230,12 @@ def _add_limit(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=_positive, metavar="N", help=f"run at most N passes ({running.DEFAULT_LIMIT} if not given)"
     )
+
+
+def _thread_id(value: str) -> str:
+    if not is_thread_id(value):
+        raise ArgumentTypeError(f"{value!r} cannot be the id of a thread")
+    return value
 
 
 def _text(value: str) -> str:
