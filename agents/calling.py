@@ -26,7 +26,9 @@ from agents.conf import get_settings
 from agents.errors import BudgetExhausted, OutcomeUnknown, RetryLater, ToolFailure
 from agents.tools import RERUNNABLE
 from agents.tries import Call, Ended, Recorded, Try
+from maintenance import spans
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed, described, kind_of
+from maintenance.spans import Span
 
 RESULT_TAG = "ToolResultError"
 """Tag of a call whose tool ran and gave what cannot be recorded."""
@@ -65,8 +67,9 @@ def begin(attempt: Attempt, call: Call) -> Ended | Try:
 
 def perform(attempt: Attempt, made: Try, context: Any) -> Ended:
     """Runs a plain tool and records what came of it."""
-    with exposed(attempt):
+    with exposed(attempt, made) as span:
         outcome = outcome_of(made, made.bound(attempt, context))
+        span.note(outcome=outcome_name(outcome))
     return finish(attempt, made, outcome)
 
 
@@ -140,12 +143,24 @@ def _failed(tag: str, message: str) -> Ended:
     return Ended(canonical.encode(settlement.failed(tag, message).model_dump()), is_failure=True)
 
 
+def outcome_name(outcome: Outcome) -> str:
+    """The outcome in a word, for spans."""
+    match outcome:
+        case Ended():
+            return "failed" if outcome.is_failure else "completed"
+        case RetryLater():
+            return "retry-later"
+    return "unknown"
+
+
 @contextmanager
-def exposed(attempt: Attempt) -> Iterator[None]:
-    """Around a tool. What leaves it and is no outcome stops the attempt, also if the handler swallows it: nothing may
-    be settled over an effect of which nobody knows."""
+def exposed(attempt: Attempt, made: Try) -> Iterator[Span]:
+    """Around a tool, with its span. What leaves it and is no outcome stops the attempt, also if the handler swallows
+    it: nothing may be settled over an effect of which nobody knows."""
+    name = f"execute_tool {made.call.tool.name}"
     try:
-        yield
+        with spans.span(name, thread=attempt.thread_id, kind=made.kind, tries=made.tries) as span:
+            yield span
     except (Yielded, Suspended, Aborted, Halted, *INTERRUPTIONS) as stopped:
         attempt.stop(stopped)
         raise

@@ -87,8 +87,9 @@ class AsyncContext(BaseContext):
         begun = await sync_to_async(calling.begin)(self._attempt, call)
         if isinstance(begun, Ended):
             return begun
-        with calling.exposed(self._attempt):
+        with calling.exposed(self._attempt, begun) as span:
             outcome = await self._outcome(begun)
+            span.note(outcome=calling.outcome_name(outcome))
         return await sync_to_async(calling.finish)(self._attempt, begun, outcome)
 
     async def _outcome(self, made: Try) -> calling.Outcome:
