@@ -22,7 +22,9 @@ from maintenance.errors import (
     MutationRefused,
     UnsupportedSchema,
     alarm_operation,
+    described,
     kind_of,
+    traced,
 )
 from maintenance.models import MutationLease
 from maintenance.ports import Publication
@@ -116,7 +118,8 @@ def prearmed_mutation(thread_id: str, label: str) -> Iterator[Mutation]:
     pass acknowledges the thread. Each commit inside the body goes through `mutation`. A crash leaves the thread
     dirty and armed, and the lease row expires after `MUTATION_LEASE_TTL_MS`.
 
-    Raises `MutationRefused` inside `atomic`: the pre-arming would not be durable before the body.
+    Raises `MutationRefused` inside `atomic`: the pre-arming would not be durable before the body; `DurableAlarmError`
+    if arming or ending fails. What the body raises is raised, with a note if the end failed as well.
     """
     if _outermost_block() is not None:
         raise MutationRefused(
@@ -132,8 +135,10 @@ def prearmed_mutation(thread_id: str, label: str) -> Iterator[Mutation]:
             yield armed
             _drain_inline(thread_id, _invalidate(thread_id))
             failpoints.hit("maintenance:mutation:finished", thread_id)
-        finally:
-            _end(thread_id, token)
+        except BaseException as failed:
+            _end_after(failed, thread_id, token)
+            raise
+        _end(thread_id, token)
     metrics.mutations.labels("prearmed").inc()
 
 
@@ -157,6 +162,20 @@ def _prearm(thread_id: str, label: str, token: uuid.UUID) -> Mutation:
         rows.extend_mutating(thread_id, expires)
     failpoints.hit("maintenance:dirty:after", thread_id)
     return Mutation(thread_id=thread_id, generation=bumped.generation, now=bumped.now)
+
+
+def _end_after(failed: BaseException, thread_id: str, token: uuid.UUID) -> None:
+    """The end after a body that failed: its own failure is told beside the body's and does not take its place.
+
+    The thread stays dirty and armed then, and the lease expires.
+    """
+    try:
+        _end(thread_id, token)
+    except INTERRUPTIONS:
+        raise
+    except Exception as error:  # noqa: BLE001 - the caller has to see why the body failed
+        log.error("mutation.end_failed", thread=thread_id, exception=traced(error))
+        failed.add_note(f"The end of the pre-armed mutation failed too: {described(error)}.")
 
 
 def _end(thread_id: str, token: uuid.UUID) -> None:

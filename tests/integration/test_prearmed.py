@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from django.core.handlers.base import BaseHandler
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.http import HttpResponse
 from prometheus_client import REGISTRY
 
-from maintenance import alarm
+from maintenance import alarm, rows
 from maintenance.delivery import Outcome
-from maintenance.errors import ADVANCE_GENERATION, DurableAlarmError, MutationRefused, PassInterrupted
+from maintenance.errors import ADVANCE_GENERATION, END_MUTATION, DurableAlarmError, MutationRefused, PassInterrupted
 from maintenance.gate import mutation, prearmed_mutation
 from maintenance.models import MutationLease
 from maintenance.snapshot import snapshot
@@ -148,6 +148,41 @@ def test_c09_pre_armed_mutations_at_the_same_time_each_carry_a_generation_of_the
         pass
     assert sorted(generations) == list(range(2, 12))
     assert (row_of().dirty, mutations_in_flight()) == (11, 0)
+
+
+@pytest.fixture
+def without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database goes away while the body runs."""
+
+    def lock(thread_id: str, operation: str, **options: Any) -> rows.Locked | None:
+        if operation == END_MUTATION:
+            raise OperationalError
+        return locked(thread_id, operation, **options)
+
+    locked = rows.lock
+    monkeypatch.setattr(rows, "lock", lock)
+
+
+@pytest.mark.usefixtures("without_end")
+def test_an_end_that_fails_does_not_hide_why_the_body_failed(frozen: FrozenClock) -> None:
+    make_row(3, 3)
+
+    with pytest.raises(Broken) as raised, prearmed_mutation("t", "charge"):
+        fail()
+
+    (note,) = raised.value.__notes__
+    assert note.startswith("The end of the pre-armed mutation failed too: end maintenance mutation: the database")
+    assert numbers(frozen.at) == (4, 3, 0, 50)
+    assert mutations_in_flight() == 1
+
+
+@pytest.mark.usefixtures("without_end")
+def test_an_end_that_fails_after_a_body_that_did_not_is_raised() -> None:
+    with pytest.raises(DurableAlarmError, match=END_MUTATION), prearmed_mutation("t", "charge"):
+        pass
+
+    assert row_of().is_dirty
+    assert mutations_in_flight() == 1
 
 
 def test_c10_another_mutation_begins_and_ends_while_a_body_runs() -> None:
