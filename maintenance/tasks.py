@@ -6,20 +6,25 @@ No task uses Celery's own retry, expiry of hints, revoke or a result: the row ca
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 import structlog
 from celery import shared_task
 
-from maintenance import connections, ensure, metrics, passes, reaper, sweep
+from maintenance import connections, ensure, metrics, passes, reaper, spans, sweep
 from maintenance.conf import get_settings
 from maintenance.delivery import FORCED, IN_PLACE, Delivery, Outcome
 from maintenance.dispatch import MESSAGE_VERSION
 from maintenance.errors import PassFailed
 from maintenance.identity import is_thread_id
 from maintenance.models import ThreadMaintenance
+from maintenance.passes import Result
 
 log = structlog.get_logger("wakeful.maintenance")
+
+SPAN = "maintenance.pass"
+"""The span of each pass and of each delivery that came to none."""
 
 _OPTIONS: dict[str, Any] = {
     "acks_late": True,
@@ -46,7 +51,7 @@ def run_pass(thread_id: Any = None, seq: Any = None, *surplus: Any, **message: A
     if delivery.forced and not _is_for_the_slot(delivery):
         metrics.deliveries.labels(Outcome.SUPERSEDED).inc()
         return Outcome.SUPERSEDED
-    return _run(delivery)
+    return _run(delivery, message.get("trace"))
 
 
 def _decoded(thread_id: Any, seq: Any, message: dict[str, Any]) -> Delivery | None:
@@ -70,7 +75,8 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
-def _run(delivery: Delivery) -> str:
+def _run(delivery: Delivery, cause: Any) -> str:
+    """`cause`: the trace context of what moved the slot."""
     settings = get_settings()
     until = time.monotonic() + settings.in_place.total_seconds()
     left = settings.in_place_passes - 1
@@ -79,13 +85,24 @@ def _run(delivery: Delivery) -> str:
         return left > 0 and time.monotonic() < until
 
     while True:
-        result = passes.deliver(delivery, may_go_on=may_go_on)
+        with spans.span(
+            SPAN, link=cause, thread=delivery.thread_id, seq=delivery.seq, trigger=delivery.trigger
+        ) as span:
+            result, cause = _told(span, passes.deliver(delivery, may_go_on=may_go_on)), spans.here()
         if result.failed:
             raise PassFailed(result.error) from None
         if result.next_seq is None:
             return result.outcome
         left -= 1
         delivery = Delivery(thread_id=delivery.thread_id, seq=result.next_seq, trigger=IN_PLACE)
+
+
+def _told(span: spans.Span, result: Result) -> Result:
+    if span.is_kept:
+        span.note(outcome=result.outcome, **({} if result.report is None else asdict(result.report)))
+        if result.failed:
+            span.fail(result.outcome)
+    return result
 
 
 @shared_task(name="maintenance.sweep", **_OPTIONS)
