@@ -103,10 +103,11 @@ def submit(
 
 
 def _submit(proposal: _Proposal, *, lookup: bool) -> Receipt:
-    found = _find(proposal) if lookup else None
+    depth, found = _look_up(proposal) if lookup else (0, None)
     if found is not None:
         return _replayed(proposal, found)
     _check_size(proposal)
+    _check_depth(depth)
     failpoints.hit(failpoints.SUBMIT_BEFORE, proposal.thread_id)
     try:
         receipt = _admit(proposal)
@@ -141,17 +142,20 @@ def _check_size(proposal: _Proposal) -> None:
         raise _limit(INPUT_BYTES, actual, maximum)
 
 
-def _find(proposal: _Proposal) -> _Found | None:
-    """What the key stands for. Raises `AdmissionLimitExceeded` if it is new and the queue is full."""
+def _check_depth(depth: int) -> None:
     maximum = get_settings().max_queue_depth
+    if depth >= maximum:
+        raise _limit(QUEUE_DEPTH, depth, maximum)
+
+
+def _look_up(proposal: _Proposal) -> tuple[int, _Found | None]:
+    """How many unsettled submissions the thread holds, and what the key stands for."""
     with connection.cursor() as cursor:
         cursor.execute(_LOOK_UP, [proposal.thread_id, proposal.thread_id, proposal.principal, proposal.key])
         depth, submission_id, *rest = cursor.fetchone()
-    if submission_id is not None:
-        return _Found(submission_id if isinstance(submission_id, UUID) else UUID(submission_id), *rest)
-    if depth >= maximum:
-        raise _limit(QUEUE_DEPTH, depth, maximum)
-    return None
+    if submission_id is None:
+        return depth, None
+    return depth, _Found(submission_id if isinstance(submission_id, UUID) else UUID(submission_id), *rest)
 
 
 def _limit(name: str, actual: int, maximum: int) -> AdmissionLimitExceeded:
@@ -241,9 +245,10 @@ def _insert_plain(proposal: _Proposal, submission_id: UUID, now: datetime) -> in
 
 def _refuse_or_make_thread(proposal: _Proposal, now: datetime) -> None:
     """Under the lock: says why the submission was not written, or makes the thread that it needs."""
-    found = _find(proposal)
+    depth, found = _look_up(proposal)
     if found is not None:
         raise _AlreadyAdmitted(found)
+    _check_depth(depth)
     Thread.objects.create(thread_id=proposal.thread_id, created_at=now)
     created = NewRecord(
         records.thread_created_id(proposal.thread_id), ThreadCreated(thread=proposal.thread_id, agent=proposal.agent)

@@ -190,6 +190,17 @@ def test_a_full_queue_is_refused_without_a_trace(echo: str, settings: Settings) 
     assert Thread.objects.get().next_queue_sequence == 3
 
 
+@pytest.mark.parametrize("key", ["b", None])
+def test_p04_an_input_that_is_too_large_is_refused_as_such_also_where_the_queue_is_full(
+    echo: str, settings: Settings, key: str | None
+) -> None:
+    """A smaller input is what the caller can do something about."""
+    settings.AGENTS = {"MAX_QUEUE_DEPTH": 1, "MAX_INPUT_BYTES": 10}
+    submit(1)
+    with pytest.raises(AdmissionLimitExceeded, match="input bytes"):
+        submit("x" * 20, idempotency_key=key)
+
+
 def test_a_replay_is_exempt_from_the_limits(echo: str, settings: Settings) -> None:
     first = submit(idempotency_key="a")
     settings.AGENTS = {"MAX_QUEUE_DEPTH": 1, "MAX_INPUT_BYTES": 1}
