@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from uuid import UUID
 
 import structlog
@@ -25,10 +25,15 @@ from agents.log import EMPTY, Batch, Tail
 from agents.models import AbortIntent
 from agents.records import Failure, NewRecord, StepSettled
 from agents.states import Ending, Outcome, Wait
+from agents.succession import Concluded
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed, WakefulError, described
-from maintenance.ports import Work
+from maintenance.ports import BegunHead, Tally, Work
 
 logger = structlog.get_logger("wakeful.agents")
+
+
+BeginNext = Callable[[str, Concluded, Tail, datetime, int], BegunHead | None]
+"""Begins the head of what a settlement leaves: thread, queue, tail of the log, time, and epoch of the next pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,30 +212,41 @@ class Attempt:
             self._stopped = Suspended()
             raise self._stopped
 
-    def settle(self, result: Result) -> None:
-        """Commits the outcome: the record and the final row, together."""
+    def settle(self, result: Result, begin_next: BeginNext | None = None) -> None:
+        """Commits the outcome: the record and the final row, together.
+
+        `begin_next` begins the next head in the same commit, if the pass goes on in place.
+        """
         self.raise_if_stopped()
         self.work.checkpoint()
         failpoints.hit(failpoints.SETTLE_BEFORE, self.thread_id)
-        with self.ending() as append:
-            settlement.conclude(
-                settlement.Conclusion(
-                    submission_id=self.claimed.submission_id,
-                    outcome=result.outcome,
-                    run=self.run,
-                    number=self.claimed.number,
-                    ending=Ending.SETTLED,
-                    result=result.result,
-                    failure=result.failure,
-                    joined=self.joined(),
-                ),
-                append,
-                with_records=self._left_open(),
-            )
+        with self._appending, self.work.settling() as tally:
+            self._conclude(result, tally, begin_next)
             failpoints.hit(failpoints.SETTLE_APPENDED, self.thread_id)
         metrics.settlements.labels(result.outcome).inc()
         metrics.attempts.labels(Ending.SETTLED).inc()
         failpoints.hit(failpoints.SETTLE_AFTER, self.thread_id)
+
+    def _conclude(self, result: Result, tally: Tally, begin_next: BeginNext | None) -> None:
+        end = settlement.Conclusion(
+            submission_id=self.claimed.submission_id,
+            outcome=result.outcome,
+            run=self.run,
+            number=self.claimed.number,
+            ending=Ending.SETTLED,
+            result=result.result,
+            failure=result.failure,
+            joined=self.joined(),
+        )
+        left_open, at = self._left_open(), self.now()
+        sealed = log.seal(settlement.batch_of(end, left_open), self._tail, self._producer, at)
+        done = settlement.conclude_run(self.thread_id, end, sealed)
+        if done is None:
+            settlement.conclude(end, self._append, with_records=left_open)
+            return
+        tally.residue = done.residue()
+        if begin_next is not None and done.plain:
+            tally.begin_next = partial(begin_next, self.thread_id, done, sealed.after, at)
 
     def end(self, ending: Ending) -> None:
         """Notes an end without an outcome, if that is still possible; whoever comes next finds out otherwise."""

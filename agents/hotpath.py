@@ -71,14 +71,15 @@ def queued(thread_id: str) -> list[tuple[UUID, int]] | None:
     return [(pk if isinstance(pk, UUID) else UUID(pk), place) for pk, place, _ in rows]
 
 
-_APPEND = f"""
-    WITH batch AS (
+def appending(condition: str = "true") -> str:
+    """The parts of a statement that append a sealed batch, if the log ends where it presumes and its id is new."""
+    return f"""batch AS (
         INSERT INTO {BATCH} (thread_id, batch_id, first_sequence, last_sequence, producer, epoch,
                              content_digest, previous_digest, digest)
         SELECT thread_id, %(batch_id)s, tail_sequence + 1, %(last)s, %(producer)s, %(epoch)s,
                %(content)s, tail_digest, %(digest)s
           FROM {THREAD}
-         WHERE thread_id = %(thread)s AND tail_sequence = %(sequence)s AND tail_digest = %(previous)s
+         WHERE thread_id = %(thread)s AND tail_sequence = %(sequence)s AND tail_digest = %(previous)s AND {condition}
             ON CONFLICT (thread_id, batch_id) DO NOTHING
         RETURNING id
     ), moved AS (
@@ -87,13 +88,14 @@ _APPEND = f"""
     ), written AS (
         INSERT INTO {RECORD} (thread_id, sequence, batch_id, record_id, family, text)
         SELECT %(thread)s, %(sequence)s + r.place, batch.id, r.record_id, r.family, r.text
-          FROM batch, unnest(%(ids)s::text[], %(families)s::text[], %(texts)s::text[])
+          FROM batch, unnest(%(ids)b::text[], %(families)b::text[], %(texts)b::text[])
                       WITH ORDINALITY AS r (record_id, family, text, place)
             ON CONFLICT DO NOTHING
         RETURNING 1
-    )
-    SELECT (SELECT count(*) FROM written) FROM batch
-"""  # noqa: S608 - identifiers of our own models
+    )"""  # noqa: S608 - identifiers of our own models
+
+
+_APPEND = f"WITH {appending()} SELECT (SELECT count(*) FROM written) FROM batch"  # noqa: S608
 
 
 def append(thread_id: str, sealed: Sealed) -> int | None:
@@ -101,25 +103,27 @@ def append(thread_id: str, sealed: Sealed) -> int | None:
 
     `None`: nothing was written. Fewer records than the batch holds: a record id is taken, roll back.
     """
-    batch = sealed.batch
-    row = _one(
-        _APPEND,
-        {
-            "thread": thread_id,
-            "batch_id": batch.batch_id,
-            "sequence": sealed.before.sequence,
-            "previous": sealed.before.digest,
-            "last": sealed.after.sequence,
-            "digest": sealed.after.digest,
-            "producer": sealed.producer.name,
-            "epoch": sealed.producer.epoch,
-            "content": batch.content_digest,
-            "ids": [record.record_id for record in batch.records],
-            "families": [record.payload.family for record in batch.records],
-            "texts": [str(text) for text in sealed.texts],
-        },
-    )
+    row = _one(_APPEND, sealed_parameters(thread_id, sealed))
     return None if row is None else int(row[0])
+
+
+def sealed_parameters(thread_id: str, sealed: Sealed) -> dict[str, Any]:
+    """The parameters of `appending`."""
+    batch = sealed.batch
+    return {
+        "thread": thread_id,
+        "batch_id": batch.batch_id,
+        "sequence": sealed.before.sequence,
+        "previous": sealed.before.digest,
+        "last": sealed.after.sequence,
+        "digest": sealed.after.digest,
+        "producer": sealed.producer.name,
+        "epoch": sealed.producer.epoch,
+        "content": batch.content_digest,
+        "ids": [record.record_id for record in batch.records],
+        "families": [record.payload.family for record in batch.records],
+        "texts": [str(text) for text in sealed.texts],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,27 +170,30 @@ _CLAIM = f"""
 
 def claim(thread_id: str, epoch: int) -> Claimed | None:
     """Claims the head and begins an attempt; `None` if there is no head or it cannot be claimed."""
-    row = _timed(_CLAIM, {"thread": thread_id, "epoch": epoch, "owner": owner.current()})
+    row = timed(_CLAIM, {"thread": thread_id, "epoch": epoch, "owner": owner.current()})
     return None if row is None else Claimed(*row)
 
 
-_SETTLE = f"""
-    WITH settled AS (
+def settling(source: str = "") -> str:
+    """The parts of a statement that make the row of a run final and end its attempt; `source` is what it waits for."""
+    return f"""settled AS (
         UPDATE {SUBMISSION} SET state = '{State.SETTLED}', outcome = %(outcome)s, settled_at = {{clock}}
-         WHERE id = %(submission)s AND state IN ({_listed(sources("settle"))})
-        RETURNING id, settled_at
+          {source and f"FROM {source}"}
+         WHERE {SUBMISSION}.id = %(submission)s AND state IN ({_listed(sources("settle"))})
+        RETURNING {SUBMISSION}.id, settled_at
     ), ended AS (
         UPDATE {ATTEMPT} SET ending = %(ending)s, ended_at = settled.settled_at
           FROM settled WHERE submission_id = settled.id AND number = %(number)s
-    )
-    SELECT settled_at FROM settled
-"""  # noqa: S608 - identifiers of our own models
+    )"""  # noqa: S608 - identifiers of our own models
+
+
+_SETTLE = f"WITH {settling()} SELECT settled_at FROM settled"  # noqa: S608
 
 
 def settle(submission_id: UUID, outcome: str, number: int, ending: str) -> bool:
     """Makes the row of a run final and ends its attempt `number`; `False` if its state allows no settlement."""
     params = {"submission": submission_id, "outcome": outcome, "number": number, "ending": ending}
-    return _timed(_SETTLE, params) is not None
+    return timed(_SETTLE, params) is not None
 
 
 _ADMIT = f"""
@@ -213,7 +220,7 @@ def admit(values: dict[str, Any]) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _timed(sql: str, params: dict[str, Any]) -> tuple[Any, ...] | None:
+def timed(sql: str, params: dict[str, Any]) -> tuple[Any, ...] | None:
     """Runs a statement in which `{clock}` stands for the database's clock."""
     expression, values = clock.expression()
     if values:
@@ -228,4 +235,24 @@ def _one(sql: str, params: dict[str, Any] | list[Any]) -> tuple[Any, ...] | None
         return found
 
 
-__all__ = ["OPEN", "SUBMISSION", "Claimed", "admit", "append", "claim", "head", "queued", "serves", "settle"]
+__all__ = [
+    "ABORT",
+    "ATTEMPT",
+    "BATCH",
+    "OPEN",
+    "RECORD",
+    "SUBMISSION",
+    "THREAD",
+    "Claimed",
+    "admit",
+    "append",
+    "appending",
+    "claim",
+    "head",
+    "queued",
+    "sealed_parameters",
+    "serves",
+    "settle",
+    "settling",
+    "timed",
+]

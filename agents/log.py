@@ -115,7 +115,6 @@ def append(thread_id: str, batch: Batch, *, tail: Tail, producer: Producer, at: 
     if not connection.in_atomic_block:
         message = "an append needs the transaction that proved the lease"
         raise RuntimeError(message)
-    _check(batch)
     sealed = seal(batch, tail, producer, at)
     stored = _append_fused(thread_id, sealed) if hotpath.serves() else _append_plain(thread_id, sealed)
     if stored:
@@ -131,7 +130,8 @@ def append_at_tail(thread_id: str, batch: Batch, *, epoch: int) -> Appended:
 
 
 def seal(batch: Batch, tail: Tail, producer: Producer, at: datetime) -> Sealed:
-    """Computes the stored texts and the chain digest; writes nothing."""
+    """Computes the stored texts and the chain digest; writes nothing. Raises `AppendConflict` for a repeated id."""
+    _check(batch)
     at_text = moment(at)
     texts = [records.stamped(body, at_text) for body in batch.bodies]
     digest = chain(tail.digest, batch.batch_id, producer, texts)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import aborts, authorizing, failpoints, ledger, log, records, registry
+from agents import aborts, authorizing, failpoints, ledger, log, records, registry, succession
 from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
 from agents.authorizing import Denied
 from agents.canonical import Json
@@ -18,9 +20,10 @@ from agents.records import NewRecord, UserInput
 from agents.recovery import execute
 from agents.registry import Driver
 from agents.states import Ending
+from agents.succession import Concluded
 from maintenance import drain
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed
-from maintenance.ports import RecoveryReport, Work
+from maintenance.ports import BegunHead, RecoveryReport, Work
 
 __all__ = ["ThreadLedger", "ThreadRuntime"]
 
@@ -75,25 +78,65 @@ def _driver_of(claimed: Claimed) -> Driver:
 
 
 def _apply_input(work: Work, claimed: Claimed, tail: Tail) -> Tail:
-    submission = str(claimed.submission_id)
-    payload = UserInput(
-        submission=submission,
-        kind="user",
-        run=records.run_id(submission),
-        agent=claimed.agent,
-        input=Json(claimed.input),
-    )
-    record = NewRecord(records.input_id(submission), payload)
-    batch = Batch(f"submission-{record.record_id}", [record])
+    batch = _input_batch(claimed.submission_id, claimed.agent, claimed.input)
     producer = log.this_process(work.epoch)
     return log.append(work.thread_id, batch, tail=tail, producer=producer, at=claimed.started_at).tail
+
+
+def _input_batch(submission_id: UUID, agent: str, text: str) -> Batch:
+    submission = str(submission_id)
+    payload = UserInput(
+        submission=submission, kind="user", run=records.run_id(submission), agent=agent, input=Json(text)
+    )
+    record = NewRecord(records.input_id(submission), payload)
+    return Batch(f"submission-{record.record_id}", [record])
+
+
+def _begin_next(thread_id: str, left: Concluded, tail: Tail, at: datetime, epoch: int) -> BegunHead | None:
+    """As recovery and `_begin`, in the transaction of the settlement before: a queue in which every submission just
+    waits for its turn leaves recovery nothing to decide, and the head was read under the row lock.
+    """
+    if not left.waiting or left.agent is None or left.input is None or left.principal is None:
+        return None
+    try:
+        driver = registry.get(left.agent)
+    except UnknownAgent:
+        # The next pass, begun without its head, fails with that; this settlement is not to blame.
+        return None
+    head = left.waiting[0]
+    failpoints.hit(failpoints.CLAIM_BEFORE, thread_id)
+    sealed = log.seal(_input_batch(head, left.agent, left.input), tail, log.this_process(epoch), at)
+    begun = succession.begin(thread_id, head, sealed)
+    if begun is None:
+        return None
+    failpoints.hit(failpoints.CLAIM_CLAIMED, thread_id)
+    place, number, started_at = begun
+    claimed = Claimed(
+        submission_id=head,
+        queue_sequence=place,
+        principal=left.principal,
+        agent=left.agent,
+        input=left.input,
+        number=number,
+        first_sequence=sealed.after.sequence,
+        input_applied=False,
+        tail_sequence=tail.sequence,
+        tail_digest=tail.digest,
+        started_at=started_at,
+    )
+
+    def run(work: Work) -> int:
+        failpoints.hit(failpoints.CLAIM_AFTER, thread_id)
+        return _run(Attempt(work, claimed, sealed.after), driver)
+
+    return BegunHead(reports=execute.all_wait(left.waiting), run=run)
 
 
 def _run(attempt: Attempt, driver: Driver) -> int:
     """Runs the driver outside any transaction, then commits what came of it."""
     try:
         result = driver.run(attempt)
-        attempt.settle(result)
+        attempt.settle(result, _begin_next)
     except Suspended:
         return 0
     except Aborted:

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from agents import ledger, log, records
+from agents import hotpath, ledger, log, records, succession
 from agents.canonical import Json
-from agents.errors import MAX_FAILURE, MAX_TAG, StateConflict, UnknownSubmission
-from agents.log import Batch
+from agents.errors import MAX_FAILURE, MAX_TAG, AppendConflict, StateConflict, UnknownSubmission
+from agents.log import Batch, Sealed
 from agents.models import Submission
 from agents.records import Failure, NewRecord, SubmissionSettled
 from agents.states import Ending, Outcome, State
+from agents.succession import Concluded
 from maintenance.errors import bounded
 
 
@@ -80,13 +81,30 @@ def conclude(end: Conclusion, append: Callable[[Batch], None], *, with_records: 
 
     Raises `StateConflict`, and the caller's transaction must be rolled back, if one of them cannot be settled.
     """
-    append(_batch_of(end, with_records))
+    append(batch_of(end, with_records))
     finalize(end.submission_id, end.outcome, end.number, end.ending, transition=end.transition)
     for joined in end.joined:
         finalize(joined, end.outcome, 0, end.ending, transition="settle_joined")
 
 
-def _batch_of(end: Conclusion, with_records: tuple[NewRecord, ...]) -> Batch:
+def conclude_run(thread_id: str, end: Conclusion, sealed: Sealed) -> Concluded | None:
+    """As `conclude`, for a run that nobody joined, in one statement that also looks at the queue it leaves.
+
+    `sealed` is `batch_of` the conclusion. `None`, and nothing is written, if this database has no such statement or
+    the log is not as expected: `conclude` then does it, or finds out why not. Raises as `conclude`.
+    """
+    if end.joined or end.transition != "settle" or not hotpath.serves():
+        return None
+    done = succession.conclude(thread_id, sealed, end.submission_id, end.outcome, end.number, end.ending)
+    if done is not None and done.records < len(sealed.texts):
+        raise AppendConflict(AppendConflict.RECORD_IDENTITY, "a record id is already in the log")
+    if done is not None and not done.settled:
+        raise _not_allowed(end.transition)
+    return done
+
+
+def batch_of(end: Conclusion, with_records: tuple[NewRecord, ...]) -> Batch:
+    """The batch that records this end; `with_records` come before the settlements."""
     own = batch(
         end.submission_id,
         end.outcome,
@@ -118,7 +136,11 @@ def failed(tag: str, message: str) -> Failure:
 def finalize(submission_id: UUID, outcome: Outcome, number: int, ending: Ending, *, transition: str = "settle") -> None:
     """Makes the row agree with the settlement record, in the same transaction. Raises `StateConflict`."""
     if not ledger.settle(submission_id, outcome, number, ending, transition=transition):
-        raise StateConflict(f"the submission's state does not allow {transition!r}; nothing was settled")
+        raise _not_allowed(transition)
+
+
+def _not_allowed(transition: str) -> StateConflict:
+    return StateConflict(f"the submission's state does not allow {transition!r}; nothing was settled")
 
 
 def read(submission_id: UUID) -> Settlement | None:

@@ -8,12 +8,10 @@ from datetime import datetime
 import structlog
 from django.db import DatabaseError, transaction
 
-from maintenance import alarm, dispatch, failpoints, finish, history, hooks, hotpath, lease, metrics, owner, rows
+from maintenance import dispatch, failpoints, finish, history, hooks, lease, metrics, rows, start
 from maintenance.conf import get_settings
-from maintenance.delivery import IN_PLACE, Begun, Delivery, Outcome
+from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.errors import BEGIN_PASS, INTERRUPTIONS, alarm_operation, kind_of
-from maintenance.lease import Lease
-from maintenance.rearm import earliest
 from maintenance.rows import Locked
 
 log = structlog.get_logger("wakeful.maintenance")
@@ -30,13 +28,7 @@ def begin(delivery: Delivery, token: uuid.UUID) -> Begun | finish.Finished | Out
     """
     failpoints.hit("maintenance:begin:before", delivery.thread_id)
     installed = hooks.current()
-    # Asynchronous only if user code cannot run before a synchronous commit of this pass: a database crash that
-    # loses this commit then loses nothing but a lease, and the row is still due.
-    relaxed = installed.runtime.commits_before_user_code and not installed.leave_the_database
-    if delivery.trigger == IN_PLACE and hotpath.serves():
-        continued = _continue(delivery, token, relaxed=relaxed)
-        if continued is not None:
-            return continued
+    relaxed = installed.may_begin_relaxed
     # Race closed: two deliveries of one slot. The second waits here and then sees the lease, or another slot.
     with alarm_operation(BEGIN_PASS), transaction.atomic(durable=True):
         locked = rows.lock(delivery.thread_id, BEGIN_PASS, relaxed=relaxed)
@@ -45,27 +37,12 @@ def begin(delivery: Delivery, token: uuid.UUID) -> Begun | finish.Finished | Out
                 return Outcome.UNKNOWN_THREAD
             locked = rows.lock_or_create(delivery.thread_id, BEGIN_PASS, relaxed=relaxed)
         if locked.row.lease_token == token:
-            return _begun(locked, lease.held_by(locked, token), delivery, locked.row.alarm_at)
+            held = lease.held_by(locked, token)
+            return start.begun(locked, held, trigger=delivery.trigger, due_at=locked.row.alarm_at)
         refused = classify(locked, delivery)
         if refused is not None:
             return refused
-        failpoints.hit("delivery:before-lease", delivery.thread_id)
         return _start(locked, delivery, token)
-
-
-def _continue(delivery: Delivery, token: uuid.UUID, *, relaxed: bool) -> Begun | None:
-    """The begin of a continuation in place: one statement that reads nothing but the row.
-
-    `None` if the row is not just as this worker left it; nothing was written and the general begin decides.
-    """
-    failpoints.hit("delivery:before-lease", delivery.thread_id)
-    with alarm_operation(BEGIN_PASS):
-        taken = hotpath.take(delivery.thread_id, delivery.seq or 0, token=token, owner=owner.current(), relaxed=relaxed)
-    if taken is None:
-        return None
-    row, now, due_at = taken
-    locked = Locked(row, now)
-    return _begun(locked, lease.held_by(locked, token), delivery, due_at)
 
 
 def classify(locked: Locked, delivery: Delivery) -> Outcome | None:
@@ -110,24 +87,14 @@ def _start(locked: Locked, delivery: Delivery, token: uuid.UUID) -> Begun | fini
     if row.starts_since_finish >= get_settings().quarantine_starts and not delivery.forced:
         return _quarantine(locked)
     due_at = row.alarm_at
-    _let_timer_come(locked)
+    start.let_timer_come(locked)
     if not row.is_dirty:
         pending = _pending_deadline(locked)
         if pending is None or pending > locked.now:
             return finish.caught_up_at_once(locked, pending, trigger=delivery.trigger, due_at=due_at)
-    held = lease.take(locked, token)
-    row.starts_since_finish += 1
-    _consume_slot(locked, delivery)
+    begun = start.start(locked, token, trigger=delivery.trigger, due_at=due_at, forced=delivery.forced)
     locked.save()
-    return _begun(locked, held, delivery, due_at)
-
-
-def _let_timer_come(locked: Locked) -> None:
-    """A durable timer that has come is a write of the clock: it announces a generation."""
-    row = locked.row
-    if row.timer_at is not None and row.timer_at <= locked.now:
-        row.timer_at = None
-        row.dirty += 1
+    return begun
 
 
 def _pending_deadline(locked: Locked) -> datetime | None:
@@ -145,20 +112,6 @@ def _pending_deadline(locked: Locked) -> datetime | None:
         return locked.now
 
 
-def _consume_slot(locked: Locked, delivery: Delivery) -> None:
-    """The slot that this delivery answers gives way to the crash fallback.
-
-    A forced pass answers no slot: one that still lies ahead is kept if it is earlier than the fallback. Its message
-    will find the thread busy and be gone, so it counts as not handed over.
-    """
-    row, settings = locked.row, get_settings()
-    ahead = delivery.forced and row.alarm_at is not None and row.alarm_at > locked.now
-    asked = row.alarm_at if ahead else None
-    if ahead:
-        row.hint_seq = None
-    alarm.replace(row, earliest(asked, locked.now + settings.minimum))
-
-
 def _quarantine(locked: Locked) -> Outcome:
     locked.row.quarantined_at = locked.now
     locked.row.quarantine_reason = f"worker lost: {locked.row.starts_since_finish} starts without an end"
@@ -167,16 +120,3 @@ def _quarantine(locked: Locked) -> Outcome:
     metrics.quarantined.inc()
     return Outcome.QUARANTINED
 
-
-def _begun(locked: Locked, held: Lease, delivery: Delivery, due_at: datetime | None) -> Begun:
-    row = locked.row
-    return Begun(
-        lease=held,
-        trigger=delivery.trigger,
-        generation=row.dirty,
-        actionable=row.is_dirty,
-        raced=row.has_mutation_in_flight(locked.now),
-        nonterminal=row.nonterminal,
-        due_at=due_at,
-        started_at=locked.now,
-    )

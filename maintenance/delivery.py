@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from maintenance.lease import Lease
+from maintenance.ports import BegunHead
 
 IN_PLACE = "in-place"
 """The trigger of a pass that the worker takes itself, right after the one before."""
@@ -68,3 +69,5 @@ class Begun:
     nonterminal: int
     due_at: datetime | None
     started_at: datetime
+    head: BegunHead | None = None
+    """The head attempt, if the transaction that began the pass has begun it too."""

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from django.db import transaction
 
-from maintenance import alarm, decision, dispatch, failpoints, history, hooks, lease, rows
+from maintenance import alarm, decision, dispatch, failpoints, history, hooks, lease, rows, start
 from maintenance.conf import get_settings
-from maintenance.delivery import Begun
+from maintenance.delivery import IN_PLACE, Begun
 from maintenance.errors import FAIL_PASS, FINISH_PASS, FINISH_PUBLICATION_PASS, alarm_operation
 from maintenance.history import ACTIONABLE, CAUGHT_UP, CLEARED, REARMED, Report
 from maintenance.ports import REPAIRED, RecoveryReport, Residue
@@ -37,24 +37,29 @@ class Finished:
     """A pass that ended with a committed finish."""
 
     report: Report
-    next_seq: int | None = None
-    """The slot is due now and was not handed over: the caller goes on in place with this sequence."""
+    next: Begun | None = None
+    """The pass that this transaction has begun in place: the caller runs it."""
 
 
 def finish(begun: Begun, done: Done, *, in_place: bool) -> Finished | None:
-    """Decides acknowledgement and slot from what remains, releases the lease. `None`: it was lost, nothing written.
+    """Decides acknowledgement and slot from what remains, ends the lease. `None`: it was lost, nothing written.
 
-    `in_place`: the caller will take the next pass itself if it is due at once, so no message is sent for it.
+    `in_place`: the caller runs the next pass itself if it is due at once; it is begun right here and no message sent.
+    After a lost reply it may be repeated: it then finds the pass that it has begun.
     """
     operation = FINISH_PASS if done.ran else FINISH_PUBLICATION_PASS
     thread_id = begun.lease.thread_id
     failpoints.hit("maintenance:finish:before", thread_id)
     # Race closed: a mutation that commits between the residual scan and the acknowledgement. It waits for this
-    # lock, or its generation is newer than the one acknowledged. Asynchronous: losing it leaves the row dirty.
+    # lock, or its generation is newer than the one acknowledged. Asynchronous: losing it leaves the row dirty; but
+    # if it begins the next pass, only as asynchronous as that begin may be.
+    relaxed = not in_place or hooks.current().may_begin_relaxed
     with alarm_operation(operation), transaction.atomic(durable=True):
-        locked = rows.lock(thread_id, operation, relaxed=True)
-        if locked is None or not lease.is_held(locked, begun.lease):
+        locked = rows.lock(thread_id, operation, relaxed=relaxed)
+        if locked is None:
             return None
+        if not lease.is_held(locked, begun.lease):
+            return _already(locked, begun)
         finished = finish_locked(locked, begun, done, in_place=in_place)
     failpoints.hit("maintenance:finish:after", thread_id)
     return finished
@@ -86,8 +91,22 @@ def finish_locked(locked: Locked, begun: Begun, done: Done, *, in_place: bool) -
         report=report,
         still_due=seen.is_still_due,
     )
-    next_seq = _let_go(locked, in_place=in_place)
-    return Finished(report=report, next_seq=next_seq)
+    following = _hand_on(locked, begun, in_place=in_place)
+    return Finished(report=report, next=following)
+
+
+def _already(locked: Locked, begun: Begun) -> Finished | None:
+    """The finish that has committed although its reply was lost: the pass that it began in place says so."""
+    following = _begun_in_place(locked, begun)
+    return None if following is None else Finished(report=history.last_report(locked.row), next=following)
+
+
+def _begun_in_place(locked: Locked, begun: Begun) -> Begun | None:
+    """The pass that holds the row because `begun` has begun it in its place, if there is one."""
+    held = lease.held_by(locked, begun.lease.successor)
+    if not lease.is_held(locked, held):
+        return None
+    return start.begun(locked, held, trigger=IN_PLACE, due_at=locked.row.lease_started_at)
 
 
 def _scan(thread_id: str, done: Done) -> Residue:
@@ -119,16 +138,25 @@ def _apply(locked: Locked, decided: decision.Decision) -> None:
     alarm.replace(row, decided.slot)
 
 
-def _let_go(locked: Locked, *, in_place: bool) -> int | None:
-    """Releases the lease; hands the slot over, or leaves its mark empty for the caller to go on in place."""
+def _hand_on(locked: Locked, begun: Begun, *, in_place: bool) -> Begun | None:
+    """Begins the next pass in place of this one, if it is due; otherwise lets the thread go."""
     row = locked.row
-    failpoints.hit("lease:release:before", row.thread_id)
+    due = row.alarm_at is not None and row.alarm_at <= locked.now
+    if not (in_place and due) or row.paused_at or row.quarantined_at:
+        _let_go(locked)
+        return None
+    following = start.in_place(locked, begun.lease.successor)
+    locked.save()
+    return following
+
+
+def _let_go(locked: Locked) -> None:
+    """Releases the lease and hands the slot over."""
+    failpoints.hit("lease:release:before", locked.row.thread_id)
     lease.release(locked)
-    goes_on = in_place and row.alarm_at is not None and row.alarm_at <= locked.now and not row.paused_at
-    hint = None if goes_on else dispatch.mark(locked)
+    hint = dispatch.mark(locked)
     locked.save()
     dispatch.after_commit(hint)
-    return row.alarm_seq if goes_on else None
 
 
 def caught_up_at_once(locked: Locked, pending: datetime | None, *, trigger: str, due_at: datetime | None) -> Finished:
@@ -158,7 +186,7 @@ def caught_up_at_once(locked: Locked, pending: datetime | None, *, trigger: str,
     alarm_is = CLEARED if row.alarm_at is None else REARMED
     report = Report(phase=CAUGHT_UP, recovered=0, settled=0, nonterminal=row.nonterminal, alarm=alarm_is)
     history.record(locked, outcome="ran", trigger=trigger, due_at=due_at, generation=row.dirty, report=report)
-    _let_go(locked, in_place=False)
+    _let_go(locked)
     return Finished(report=report)
 
 
@@ -172,9 +200,10 @@ def fail(begun: Begun, error: str, *, outcome: str, backoff: bool) -> bool:
     # Race closed: a takeover; its lease must not be released by us.
     with alarm_operation(FAIL_PASS), transaction.atomic(durable=True):
         locked = rows.lock(thread_id, FAIL_PASS)
-        if locked is None or not lease.is_held(locked, begun.lease):
+        held = None if locked is None else _what_is_held(locked, begun)
+        if locked is None or held is None:
             return False
-        row = locked.row
+        row, begun = locked.row, held
         row.starts_since_finish = 0
         if backoff:
             row.failures += 1
@@ -189,8 +218,13 @@ def fail(begun: Begun, error: str, *, outcome: str, backoff: bool) -> bool:
             generation=begun.generation,
             error=error,
         )
-        _let_go(locked, in_place=False)
+        _let_go(locked)
         return True
+
+
+def _what_is_held(locked: Locked, begun: Begun) -> Begun | None:
+    """`begun`, or the pass that it has begun in place of itself, if nobody heard of that commit."""
+    return begun if lease.is_held(locked, begun.lease) else _begun_in_place(locked, begun)
 
 
 def _failed(locked: Locked, begun: Begun) -> decision.Failed:

@@ -93,6 +93,11 @@ def _counted_on(locked: Locked) -> dict[str, Any]:
     return {STILL_DUE: times}
 
 
+def last_report(row: ThreadMaintenance) -> Report:
+    """The report of the pass that finished last; only for a row that has one."""
+    return Report(**(row.last_report or {}))
+
+
 def note_lost_lease(locked: Locked) -> None:
     """A lease that expired unreleased belongs to a pass that never ended: its end is recorded by whoever sees it."""
     row = locked.row

@@ -53,6 +53,15 @@ class Hooks:
         """Whether some hook may touch the network before the runtime's first synchronous commit."""
         return bool(self.sinks) or not self.messages.inert or not self.projection.inert
 
+    @property
+    def may_begin_relaxed(self) -> bool:
+        """Whether a pass may begin with an asynchronous commit.
+
+        Only if user code cannot run before a synchronous commit of that pass: a database crash that loses the begin
+        then loses nothing but a lease, and the row is still due.
+        """
+        return self.runtime.commits_before_user_code and not self.leave_the_database
+
     def publication_deadline(self, thread_id: str) -> datetime | None:
         """The earliest deadline over all sinks."""
         return earliest(*(sink.pending_deadline(thread_id) for sink in self.sinks))

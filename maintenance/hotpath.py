@@ -80,29 +80,6 @@ _HELD = "thread_id = %s AND lease_token = %s AND lease_epoch = %s"
 _PROVE = f"SELECT 1 FROM {_TABLE} WHERE {_HELD} FOR NO KEY UPDATE"  # noqa: S608
 _ABSOLVE = f"UPDATE {_TABLE} SET starts_since_finish = 0 WHERE {_HELD}"  # noqa: S608
 
-# A continuation in place: the same worker, milliseconds later, almost always finds what it left. The conditions
-# are those of `begin.classify` for a delivery that runs, over a caught-up nobody, an actionable thread.
-_CONTINUE = f"""
-    WITH locked AS MATERIALIZED (
-        SELECT * FROM {_TABLE} WHERE thread_id = %s FOR NO KEY UPDATE
-    ), timed AS MATERIALIZED (
-        SELECT locked.*, {{clock}} AS now{{relax}} FROM locked
-    ), fit AS MATERIALIZED (
-        SELECT thread_id, now, alarm_at FROM timed
-         WHERE schema_version = 1 AND alarm_seq = %s AND alarm_at <= now AND dirty > processed
-           AND paused_at IS NULL AND quarantined_at IS NULL AND lease_token IS NULL
-           AND starts_since_finish < %s AND (timer_at IS NULL OR timer_at > now)
-    )
-    UPDATE {_TABLE} AS t
-       SET lease_token = %s, lease_epoch = t.lease_epoch + 1, lease_owner = %s,
-           lease_started_at = s.now, lease_expires_at = s.now + %s,
-           starts_since_finish = t.starts_since_finish + 1,
-           alarm_at = s.now + %s, alarm_seq = t.alarm_seq + 1, updated_at = s.now
-      FROM fit AS s
-     WHERE t.thread_id = s.thread_id
-    RETURNING {", ".join(f't."{name}"' for name in _FIELDS)}, s.now, s.alarm_at
-"""  # noqa: S608 - identifiers of our own model
-
 
 @dataclass(frozen=True, slots=True)
 class Bumped:
@@ -147,34 +124,6 @@ def insert(thread_id: str, *, dirty: int, delay: timedelta, hinted: bool) -> dat
     params = [thread_id, dirty, delay, attempts or None, hinted, attempts, *now_params]
     values = _one(_INSERT.format(clock=now_sql), params)
     return None if values is None else values[0]
-
-
-def take(
-    thread_id: str, seq: int, *, token: uuid.UUID, owner: str, relaxed: bool
-) -> tuple[ThreadMaintenance, datetime, datetime] | None:
-    """Takes the lease of a dirty, due, free thread whose slot is `seq`: the row after it, the time, the deadline.
-
-    One statement and its own transaction; it must run in autocommit. `None`: something is not as expected, and
-    nothing was written; the general begin finds out what.
-    """
-    settings = get_settings()
-    now_sql, now_params = clock.expression()
-    values = _one(
-        _CONTINUE.format(clock=now_sql, relax=_relax(relaxed)),
-        [
-            thread_id,
-            *now_params,
-            seq,
-            settings.quarantine_starts,
-            token,
-            owner,
-            settings.lease_ttl,
-            settings.minimum,
-        ],
-    )
-    if values is None:
-        return None
-    return _row(values[: len(_FIELDS)]), values[len(_FIELDS)], values[len(_FIELDS) + 1]
 
 
 def prove(thread_id: str, token: uuid.UUID, epoch: int, *, absolve: bool) -> bool:

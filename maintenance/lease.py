@@ -28,6 +28,9 @@ class Lease:
     thread_id: str
     token: uuid.UUID
     epoch: int
+    successor: uuid.UUID = field(default_factory=uuid.uuid4)
+    """The token under which the finish of this pass begins the next one in place. Known before that commit, so that
+    a lost reply can be looked up on the row."""
     lost: bool = False
     """Set by the renewal when the row no longer names us; the pass stops at its next boundary."""
     progressed: bool = False

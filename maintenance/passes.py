@@ -51,8 +51,8 @@ class Result:
     error: str = ""
     failed: bool = False
     """Monitoring must see it: the Celery task fails."""
-    next_seq: int | None = None
-    """The next pass is due at once and was not handed over: go on in place with this slot."""
+    next: Begun | None = None
+    """The next pass, begun in place of this one: the caller has to `go_on` with it."""
 
 
 def deliver(delivery: Delivery, *, may_go_on: Callable[[], bool] = lambda: False) -> Result:
@@ -66,8 +66,17 @@ def deliver(delivery: Delivery, *, may_go_on: Callable[[], bool] = lambda: False
         result = Result(outcome=Outcome.FAILED, error=described(error), failed=True)
     else:
         result = _answer(begun, may_go_on)
+    return _reported(delivery.thread_id, delivery.seq, result)
+
+
+def go_on(begun: Begun, *, may_go_on: Callable[[], bool] = lambda: False) -> Result:
+    """Runs a pass that the one before has begun in place. Raises only interruptions."""
+    return _reported(begun.lease.thread_id, None, _answer(begun, may_go_on))
+
+
+def _reported(thread_id: str, seq: int | None, result: Result) -> Result:
     metrics.deliveries.labels(result.outcome).inc()
-    log.info("pass.delivered", thread=delivery.thread_id, seq=delivery.seq, outcome=result.outcome)
+    log.info("pass.delivered", thread=thread_id, seq=seq, outcome=result.outcome)
     return result
 
 
@@ -115,7 +124,7 @@ def _run(begun: Begun, may_go_on: Callable[[], bool]) -> Result:
         return _failed(begun, wave, error)
     if finished is None:
         return Result(outcome=Outcome.LEASE_LOST)
-    return Result(outcome=Outcome.RAN, report=finished.report, next_seq=finished.next_seq)
+    return Result(outcome=Outcome.RAN, report=finished.report, next=finished.next)
 
 
 def _prepare(work: PassWork, begun: Begun, installed: Hooks) -> Begun:
@@ -144,7 +153,7 @@ def _body(work: PassWork, begun: Begun, installed: Hooks, wave: Wave) -> Done:
     _publish(work, begun, installed)
     done = Done(ran=False)
     if begun.actionable and not _is_gated(work, installed):
-        done = _canonical_work(work, installed)
+        done = _canonical_work(work, begun, installed)
         _publish(work, begun, installed)
     wave.join()
     if projection_failure is not None:
@@ -184,25 +193,32 @@ def _is_gated(work: PassWork, installed: Hooks) -> bool:
         return installed.gate_deadline(work.thread_id) is not None
 
 
-def _canonical_work(work: PassWork, installed: Hooks) -> Done:
+def _canonical_work(work: PassWork, begun: Begun, installed: Hooks) -> Done:
     """Recovery of everything nonterminal, strictly before any claim; then one head attempt."""
     work.checkpoint()
-    with _port(RuntimeFailed, "recovery"):
-        work.reports = installed.runtime.run_recovery(work)
-    work.checkpoint()
+    if begun.head is not None:
+        work.reports = begun.head.reports
+    else:
+        with _port(RuntimeFailed, "recovery"):
+            work.reports = installed.runtime.run_recovery(work)
+        work.checkpoint()
     with _port(RuntimeFailed, "the head attempt"):
-        settled = installed.runtime.process_head(work)
+        settled = begun.head.run(work) if begun.head is not None else installed.runtime.process_head(work)
     return Done(ran=True, reports=work.reports, settled=settled, finished=work.finished)
 
 
 def _conclude(
     begun: Begun, may_go_on: Callable[[], bool], locked: Locked, reports: Sequence[RecoveryReport], tally: Tally
 ) -> Finished:
-    """Finish as the end of the transaction in which the head settled."""
+    """Finish as the end of the transaction in which the head settled; with the begin of the next head, if it can."""
     failpoints.hit("maintenance:finish:before", begun.lease.thread_id)
     done = Done(ran=True, reports=reports, settled=tally.settled, residue=tally.residue)
     with alarm_operation(FINISH_PASS):
-        return finish.finish_locked(locked, begun, done, in_place=_in_place(may_go_on))
+        finished = finish.finish_locked(locked, begun, done, in_place=_in_place(may_go_on))
+    following = finished.next
+    if following is None or not following.actionable or tally.begin_next is None:
+        return finished
+    return replace(finished, next=replace(following, head=tally.begin_next(following.lease.epoch)))
 
 
 def _in_place(may_go_on: Callable[[], bool]) -> bool:

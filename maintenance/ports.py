@@ -9,7 +9,7 @@ A hook that writes does it inside `work.fenced(...)`, so that a pass which lost 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,6 +46,16 @@ class Residue:
 NOTHING_LEFT = Residue()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunHead:
+    """A head attempt that was begun in the transaction which began its pass."""
+
+    reports: Sequence[RecoveryReport]
+    """What recovery would have reported: nothing was there to decide."""
+    run: Callable[[Work], int]
+    """The rest of `Runtime.process_head`."""
+
+
 @dataclass(slots=True)
 class Tally:
     """What the block of `Work.settling` did; it may correct the number."""
@@ -54,6 +64,10 @@ class Tally:
     """Submissions that the block settled."""
     residue: Residue | None = None
     """What is left, if the block has read that itself: it spares finish its scan, and is read as late as a scan's."""
+    begin_next: Callable[[int], BegunHead | None] | None = None
+    """Begins the next head attempt in this very transaction, under the epoch given. Called if the pass goes on in
+    place; writes all of it or nothing (`None`: the next pass begins its head itself), and must not fail because of
+    what that head is, since its failure takes the settlement back."""
 
 
 class Work(Protocol):

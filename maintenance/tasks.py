@@ -84,17 +84,15 @@ def _run(delivery: Delivery, cause: Any) -> str:
     def may_go_on() -> bool:
         return left > 0 and time.monotonic() < until
 
-    while True:
-        with spans.span(
-            SPAN, link=cause, thread=delivery.thread_id, seq=delivery.seq, trigger=delivery.trigger
-        ) as span:
-            result, cause = _told(span, passes.deliver(delivery, may_go_on=may_go_on)), spans.here()
-        if result.failed:
-            raise PassFailed(result.error) from None
-        if result.next_seq is None:
-            return result.outcome
+    with spans.span(SPAN, link=cause, thread=delivery.thread_id, seq=delivery.seq, trigger=delivery.trigger) as span:
+        result, cause = _told(span, passes.deliver(delivery, may_go_on=may_go_on)), spans.here()
+    while result.next is not None:
         left -= 1
-        delivery = Delivery(thread_id=delivery.thread_id, seq=result.next_seq, trigger=IN_PLACE)
+        with spans.span(SPAN, link=cause, thread=delivery.thread_id, trigger=IN_PLACE) as span:
+            result, cause = _told(span, passes.go_on(result.next, may_go_on=may_go_on)), spans.here()
+    if result.failed:
+        raise PassFailed(result.error) from None
+    return result.outcome
 
 
 def _told(span: spans.Span, result: Result) -> Result:

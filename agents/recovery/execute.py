@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError
 
@@ -47,6 +48,14 @@ def recover(work: Work) -> Sequence[RecoveryReport]:
             RecoveryReport(submission_id=str(facts.submission_id), decision=decision, disposition=disposition)
         )
     return reports
+
+
+def all_wait(submission_ids: Sequence[UUID]) -> Sequence[RecoveryReport]:
+    """The reports of a queue in which every submission just waits for its turn."""
+    return [
+        RecoveryReport(submission_id=str(pk), decision=Decision.APPLY_INPUT, disposition=DEFERRED)
+        for pk in submission_ids
+    ]
 
 
 def _carry_out(work: Work, facts: Facts, decision: Decision) -> str:

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.test import override_settings
 
 from maintenance import alarm, hooks, hotpath, passes
-from maintenance.delivery import IN_PLACE, Delivery
+from maintenance.delivery import Delivery
 from maintenance.ensure import ensure_alarm
 from maintenance.errors import WakefulError
 from maintenance.gate import mutation, prearmed_mutation
@@ -109,8 +109,10 @@ def deliver(thread_id: str, **how: Any) -> Any:
     return passes.deliver(Delivery(thread_id=thread_id, **{"seq": 7, **how}))
 
 
-def deliver_in_place(thread_id: str) -> Any:
-    return passes.deliver(Delivery(thread_id=thread_id, seq=7, trigger=IN_PLACE), may_go_on=lambda: True)
+def deliver_and_go_on(thread_id: str) -> Any:
+    first = passes.deliver(Delivery(thread_id=thread_id, seq=7), may_go_on=lambda: True)
+    second = None if first.next is None else passes.go_on(first.next)
+    return first.outcome, first.report, second
 
 
 def write_fenced(thread_id: str, **how: bool) -> Any:
@@ -160,8 +162,7 @@ def script_nothing(stage: Stage) -> None:
         pytest.param(lambda t: deliver(t, seq=6), script_nothing, id="superseded-delivery"),
         pytest.param(lambda t: deliver(t, seq=None, forced=True), script_nothing, id="forced-pass"),
         pytest.param(deliver, settle_one_of_two, id="pass-that-settles"),
-        pytest.param(deliver_in_place, settle_one_of_two, id="pass-in-place-that-settles"),
-        pytest.param(deliver_in_place, script_nothing, id="pass-in-place"),
+        pytest.param(deliver_and_go_on, settle_one_of_two, id="pass-that-goes-on-in-place"),
         pytest.param(deliver, make_no_progress, id="pass-without-progress"),
         pytest.param(deliver, progress_and_fail, id="pass-that-fails-after-progress"),
         pytest.param(deliver, be_told_to_stop, id="interrupted-pass"),

@@ -1,4 +1,4 @@
-"""What a lease hides, who finishes, who is forced, and going on in place (scenarios L-30 to L-37).
+"""What a lease hides, who finishes, who is forced, and who waits (scenarios L-30 to L-37).
 
 There is no watchdog message: a dead pass is found by the sweep or by the reaper.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from maintenance import operations, sweep, tasks
+from maintenance import operations, sweep
 from maintenance.delivery import Outcome
 from maintenance.gate import mutation
 from maintenance.models import PassRun, ThreadMaintenance
@@ -20,11 +20,8 @@ from tests.arrivals import LEASE, arrive, lease_of_another, stored
 from tests.factories import MS, make_row, numbers, row_of
 from tests.jobs import table_of_jobs
 from tests.marks import maintenance_database
-from tests.rest import come_to_rest
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
-
     from maintenance.clock import FrozenClock
     from maintenance.dispatch import Hint
     from maintenance.testing import Failpoints
@@ -212,56 +209,3 @@ def test_l37_a_paused_thread_waits_untouched_and_is_handed_over_by_resume_at_onc
     operations.resume("t", actor="ada", reason="window is over")
     assert [(hint.seq, hint.eta) for hint in sent] == [(3, None)]
     assert arrive(3).outcome is Outcome.RAN
-
-
-# --- Going on in place --------------------------------------------------------------------------
-
-
-def test_a_worker_goes_on_in_place_while_its_thread_is_due_and_sends_nothing(
-    frozen: FrozenClock, sent: list[Hint]
-) -> None:
-    with table_of_jobs() as jobs:
-        for number in range(3):
-            jobs.submit(number)
-        del sent[:]
-
-        assert tasks.run_pass("t", row_of().alarm_seq) == Outcome.RAN
-
-        assert jobs.settled() == {0: 1, 1: 1, 2: 1}
-        assert not row_of().is_dirty
-        assert sent == []
-        assert PassRun.objects.count() == 3
-
-
-def test_a_worker_hands_over_after_its_share_of_passes(
-    frozen: FrozenClock, sent: list[Hint], settings: Settings
-) -> None:
-    settings.MAINTENANCE = {"IN_PLACE_PASSES": 2}
-    with table_of_jobs() as jobs:
-        for number in range(3):
-            jobs.submit(number)
-        del sent[:]
-
-        tasks.run_pass("t", row_of().alarm_seq)
-
-        assert jobs.settled() == {0: 1, 1: 1, 2: 0}
-        assert [(hint.seq, hint.eta) for hint in sent] == [(row_of().alarm_seq, None)]
-
-
-def test_a_kill_between_two_passes_in_place_costs_one_sweep(
-    frozen: FrozenClock, sent: list[Hint], points: Failpoints
-) -> None:
-    """The finish leaves the mark of the hand-over empty, so the sweep does not wait for a grace."""
-    with table_of_jobs() as jobs:
-        jobs.submit(1)
-        jobs.submit(2)
-        del sent[:]
-        points.crash_at("maintenance:finish:after")
-        with pytest.raises(Crash):
-            tasks.run_pass("t", row_of().alarm_seq)
-        assert sent == []
-
-        assert sweep.sweep() == 1
-
-        come_to_rest(frozen)
-        assert jobs.settled() == {1: 1, 2: 1}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from maintenance import passes
-from maintenance.delivery import Delivery, Outcome
+from maintenance.delivery import Outcome
 from maintenance.errors import OwnershipLost
 from maintenance.gate import mutation
 from maintenance.models import OperatorAction, PassRun, ThreadMaintenance
@@ -138,18 +137,6 @@ def test_a_block_may_say_that_it_settled_nothing(settling: Stage) -> None:
     assert result.report is not None
     assert result.report.settled == 0
     assert row_of().stalls == 1
-
-
-@pytest.mark.usefixtures("frozen")
-def test_a_settlement_with_a_claimable_head_left_goes_on_in_place(settling: Stage, sent: list[Hint]) -> None:
-    settling.ledger.residue = LEFT
-    make_row(3, 2, 0, 0, seq=7)
-
-    result = passes.deliver(Delivery(thread_id="t", seq=7), may_go_on=lambda: True)
-
-    assert result.next_seq == row_of().alarm_seq
-    assert row_of().hint_seq != row_of().alarm_seq
-    assert sent == []
 
 
 def test_a_sink_is_drained_between_settlement_and_finish(settling: Stage) -> None:

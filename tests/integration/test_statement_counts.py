@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from maintenance import hooks, passes, reaper
-from maintenance.delivery import IN_PLACE, Delivery, Outcome
+from maintenance.delivery import Delivery, Outcome
 from maintenance.ensure import ensure_alarm
 from maintenance.gate import mutation
 from maintenance.hooks import Hooks
@@ -16,7 +16,9 @@ from maintenance.models import PassRun, ThreadMaintenance
 from maintenance.sweep import sweep
 from tests.factories import live_lease, make_row
 from tests.marks import maintenance_database
+from tests.passes import CLAIMABLE
 from tests.statements import counted_statements
+from tests.stubs import StubLedger, StubRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,12 +101,14 @@ def test_an_actionable_pass_with_inert_ports_is_two_transactions_of_two_statemen
     assert (len(statements), statements.transactions) == (4, 2)
 
 
-def test_a_continuation_in_place_begins_with_one_statement_that_is_its_own_transaction() -> None:
+def test_a_pass_in_place_is_begun_by_the_finish_before_it_and_costs_nothing_more() -> None:
     make_row(5, 4, 0, 0, seq=7)
-    with counted_statements() as statements:
-        result = passes.deliver(Delivery(thread_id="t", seq=7, trigger=IN_PLACE))
-    assert result.outcome is Outcome.RAN
-    assert (len(statements), statements.transactions) == (3, 1)
+    with hooks.installed(Hooks(runtime=StubRuntime([], settled=1), ledger=StubLedger([], residue=CLAIMABLE))):
+        first = passes.deliver(Delivery(thread_id="t", seq=7), may_go_on=lambda: True)
+        assert first.next is not None
+        with counted_statements() as statements:
+            assert passes.go_on(first.next, may_go_on=lambda: True).next is not None
+    assert (len(statements), statements.transactions) == (2, 1)
 
 
 @pytest.mark.parametrize("progress", [False, True])

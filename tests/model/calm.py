@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maintenance import operations, passes, sweep
 from maintenance.conf import get_settings
-from maintenance.delivery import IN_PLACE, Delivery, Outcome
+from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.models import ThreadMaintenance
 from tests.model import ledger
 from tests.model.invariants import at_rest, look, violations
 from tests.model.ledger import Letter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from maintenance.dispatch import Hint
@@ -70,13 +72,17 @@ class Calm:
             self._deliver(arrival(arrived[0]))
 
     def _deliver(self, delivery: Delivery) -> None:
+        following = self._watched(lambda: passes.deliver(delivery, may_go_on=lambda: True))
+        while following is not None:
+            following = self._watched(partial(passes.go_on, following, may_go_on=lambda: True))
+
+    def _watched(self, run: Callable[[], passes.Result]) -> Begun | None:
         owed = self._owed()
-        result = passes.deliver(delivery, may_go_on=lambda: True)
+        result = run()
         assert result.outcome is not Outcome.FAILED, result.error
         if result.outcome is Outcome.RAN and self._owed() == owed:
             self.idle_passes += 1
-        if result.next_seq is not None:
-            self._deliver(Delivery(thread_id=self.thread_id, seq=result.next_seq, trigger=IN_PLACE))
+        return result.next
 
     def _owed(self) -> tuple[object, ...]:
         jobs = [(job.pk, job.state, job.asks) for job in ledger.open_jobs(self.thread_id)]

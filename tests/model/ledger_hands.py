@@ -19,7 +19,7 @@ from agents.attempt import Attempt
 from agents.models import AbortIntent, Approval, CallStatus, Submission, ToolCall, UnknownResolution
 from agents.states import State
 from maintenance import dispatch, failpoints, passes, reaper
-from maintenance.delivery import IN_PLACE, Delivery, Outcome
+from maintenance.delivery import Delivery, Outcome
 from maintenance.dispatch import Hint
 from maintenance.models import ThreadMaintenance
 from maintenance.reaper import Observed
@@ -89,12 +89,13 @@ class Hands(RuleBasedStateMachine):
         return row
 
     def take(self, delivery: Delivery) -> None:
-        for goes_on in (True, True, False):
-            result = passes.deliver(delivery, may_go_on=goes_on.__bool__)
+        result = passes.deliver(delivery, may_go_on=lambda: True)
+        for goes_on in (True, False):
             assert result.outcome is not Outcome.FAILED, result.error
-            if result.next_seq is None:
+            if result.next is None:
                 return
-            delivery = Delivery(thread_id=T, seq=result.next_seq, trigger=IN_PLACE)
+            result = passes.go_on(result.next, may_go_on=goes_on.__bool__)
+        assert result.outcome is not Outcome.FAILED, result.error
 
     @contextmanager
     def mortal(self, nth: int) -> Iterator[None]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from maintenance import alarm, ensure, finish, gate, hooks, operations, passes, reaper, renewal, sweep
-from maintenance.delivery import IN_PLACE, Delivery, Outcome
+from maintenance.delivery import Delivery, Outcome
 from maintenance.errors import DurableAlarmError, OwnershipLost, PassInterrupted
 from maintenance.finish import Done
 from maintenance.reaper import Observed
@@ -140,7 +140,9 @@ class ProtocolMachine(Scene):
             return
         is_owner = owns(held)
         try:
-            held.done = passes._canonical_work(PassWork(held.begun.lease, held.begun.generation), hooks.current())
+            held.done = passes._canonical_work(
+                PassWork(held.begun.lease, held.begun.generation), held.begun, hooks.current()
+            )
         except (OwnershipLost, PassInterrupted):
             assert not is_owner, "the owner of the thread was taken for a zombie"
             self.held.remove(held)
@@ -148,27 +150,34 @@ class ProtocolMachine(Scene):
             assert is_owner, "A5: a zombie has worked"
 
     @precondition(lambda self: self.held)
-    @rule(which=WHICH, is_gated=SELDOM, goes_on=st.booleans())
-    def finish(self, which: int, is_gated: bool, goes_on: bool) -> None:
+    @rule(which=WHICH, is_gated=SELDOM, goes_on=st.booleans(), reply=st.sampled_from(["heard", "asked again", "lost"]))
+    def finish(self, which: int, is_gated: bool, goes_on: bool, reply: str) -> None:
         held = pick(self.held, which)
         if held.done is None and held.begun.actionable and not is_gated:
             self.run_head(which)
         if held in self.held:
-            self._finish(held, goes_on)
+            self._finish(held, goes_on, reply)
 
-    def _finish(self, held: Held, goes_on: bool) -> None:
+    def _finish(self, held: Held, goes_on: bool, reply: str) -> None:
+        """Much may happen before the worker runs what it has begun in place; or it never hears that it has."""
         self.held.remove(held)
-        is_owner = owns(held)
-        finished = finish.finish(held.begun, held.done or Done(ran=False), in_place=goes_on)
+        is_owner, done = owns(held), held.done or Done(ran=False)
+        finished = finish.finish(held.begun, done, in_place=goes_on)
         assert (finished is not None) == is_owner, "A5: only the owner ends its pass"
-        if finished and finished.next_seq is not None:
-            self.places.append(finished.next_seq)
-
-    @precondition(lambda self: self.places)
-    @rule()
-    def go_on_in_place(self) -> None:
-        """The worker that has finished a pass takes the next one; much may have happened in the gap."""
-        self.start(Delivery(thread_id=THREAD, seq=self.places.pop(), trigger=IN_PLACE))
+        following = finished.next if finished else None
+        if following is None:
+            return
+        if reply == "lost":
+            self.stimuli += 1
+            assert finish.fail(held.begun, "no reply", outcome=Outcome.FAILED, backoff=True)
+            return
+        if reply == "asked again":
+            again = finish.finish(held.begun, done, in_place=goes_on)
+            assert again is not None
+            assert again.next is not None
+            assert again.next.lease.token == following.lease.token, "another pass was found"
+            following = again.next
+        self.held.append(Held(following))
 
     @precondition(lambda self: self.held)
     @rule(which=WHICH, how=st.sampled_from(["fails", "drains", "is killed"]))

@@ -10,7 +10,7 @@ from datetime import timedelta
 from maintenance import alarm, clock, ensure, finish, gate, hooks, lease, passes, reaper, renewal, sweep
 from maintenance import begin as begin_transaction
 from maintenance.clock import FrozenClock
-from maintenance.delivery import IN_PLACE, Begun, Delivery
+from maintenance.delivery import Begun, Delivery
 from maintenance.errors import OwnershipLost
 from maintenance.finish import Done
 from maintenance.models import ThreadMaintenance
@@ -69,7 +69,7 @@ def live(ends: bool) -> World:
     assert isinstance(begun, Begun)
     work = PassWork(begun.lease, begun.generation)
     world.held = begun
-    world.done = passes._canonical_work(work, hooks.current())
+    world.done = passes._canonical_work(work, begun, hooks.current())
     return world
 
 
@@ -125,15 +125,14 @@ def _begin(world: World) -> object:
     return _appended(begun.lease, ledger.ENTERED) if isinstance(begun, Begun) else begun
 
 
-def _continue(world: World) -> object:
-    """Begins in place of a message, as the worker that has just finished the thread's last pass."""
-    delivery = Delivery(thread_id=THREAD, seq=1, trigger=IN_PLACE)
-    begun = begin_transaction.begin(delivery, uuid.uuid4())
-    return _appended(begun.lease, ledger.ENTERED) if isinstance(begun, Begun) else begun
-
-
 def _finish(world: World) -> object:
     return finish.finish(world.begun, world.done, in_place=False)
+
+
+def _go_on(world: World) -> object:
+    """Finishes, begins the next pass in place if it is due, and writes that one's first record."""
+    finished = finish.finish(world.begun, world.done, in_place=True)
+    return finished if finished is None or finished.next is None else _appended(finished.next.lease, ledger.ENTERED)
 
 
 def _fail(world: World) -> object:
@@ -221,7 +220,7 @@ KINDS: dict[str, Kind] = {
     "append": Kind(_append, HELD),
     "prearm": Kind(_prearm, ANY),
     "end": Kind(_end, ROW),
-    "continue": Kind(_continue, ("hollow", "due")),
+    "go on": Kind(_go_on, HELD),
     "answer": Kind(_answer, ("hollow", "live")),
     "decide": Kind(_decide, HELD),
     "pass": Kind(_pass, ("hollow", "due")),

@@ -15,7 +15,7 @@ from django.db import connection
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from maintenance import begin, dispatch, hooks, passes
-from maintenance.delivery import IN_PLACE, Begun, Delivery, Outcome
+from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.finish import Done
 from maintenance.models import ThreadMaintenance
 from maintenance.testing import fixed_jitter, frozen_clock
@@ -74,8 +74,6 @@ class Scene(RuleBasedStateMachine):
         self.dead: list[uuid.UUID] = []
         """Tokens of passes whose process is gone."""
         self.mutations: list[uuid.UUID] = []
-        self.places: list[int] = []
-        """Slots that a worker left to itself when it finished."""
         self.watched = Watched(THREAD, ports=True)
         self.stimuli = 0
         """What may cost a pass so far."""
@@ -129,13 +127,15 @@ class Scene(RuleBasedStateMachine):
 
     def run(self, delivery: Delivery) -> None:
         """A whole task: the pass and what it goes on with in place."""
-        for left in (True, True, False):
-            before = stored()
-            result = passes.deliver(delivery, may_go_on=partial(bool, left))
-            self._note(result.outcome, before)
-            if result.next_seq is None:
+        before = stored()
+        result = passes.deliver(delivery, may_go_on=lambda: True)
+        self._note(result.outcome, before)
+        for goes_on in (True, False):
+            if result.next is None:
                 return
-            delivery = Delivery(thread_id=THREAD, seq=result.next_seq, trigger=IN_PLACE)
+            before = stored()
+            result = passes.go_on(result.next, may_go_on=partial(bool, goes_on))
+            self._note(result.outcome, before)
 
     def start(self, delivery: Delivery) -> None:
         """The begin transaction alone."""

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from unittest import mock
 
-from maintenance import begin, clock, decision, dispatch, finish, gate, hooks, hotpath, lease
+from maintenance import begin, clock, decision, dispatch, finish, gate, hooks, hotpath, lease, start
 from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.finish import Done, Finished
 from maintenance.lease import Lease
@@ -113,7 +113,7 @@ def scanning_early_and_acknowledging_the_current_generation() -> Iterator[None]:
 @contextmanager
 def trusting_the_head_that_the_lock_statement_read() -> Iterator[None]:
     """Begin locks the row and looks for a head in one statement; finding none, it acknowledges."""
-    seen, start = threading.local(), begin._start
+    seen, begin_it = threading.local(), begin._start
     head = f"SELECT 1 FROM {Job._meta.db_table} AS j WHERE j.thread_id = locked.thread_id AND j.state = 'ready'"
 
     def lock(thread_id: str, *, relaxed: bool) -> tuple[ThreadMaintenance, datetime] | None:
@@ -124,7 +124,7 @@ def trusting_the_head_that_the_lock_statement_read() -> Iterator[None]:
 
     def hasty(locked: Locked, delivery: Delivery, token: uuid.UUID) -> Begun | Finished | Outcome:
         if seen.head:
-            return start(locked, delivery, token)
+            return begin_it(locked, delivery, token)
         locked.row.processed = locked.row.dirty
         return finish.caught_up_at_once(locked, None, trigger=delivery.trigger, due_at=locked.row.alarm_at)
 
@@ -140,7 +140,7 @@ def letting_timers_come_without_a_bump() -> Iterator[None]:
         if locked.row.timer_at is not None and locked.row.timer_at <= locked.now:
             locked.row.timer_at = None
 
-    with mock.patch.object(begin, "_let_timer_come", come):
+    with mock.patch.object(start, "let_timer_come", come):
         yield
 
 
