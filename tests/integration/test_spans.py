@@ -22,6 +22,7 @@ from maintenance.history import Report
 from maintenance.models import PassRun
 from tests.arrivals import raise_it
 from tests.factories import make_row, row_of
+from tests.jobs import table_of_jobs
 from tests.marks import maintenance_database
 from tests.publishing import publishing_to, take_message
 from tests.stubs import fail
@@ -210,6 +211,19 @@ def test_s06_a_pass_that_a_sweep_brought_links_to_the_sweep(
     run_message(sent[0])
 
     assert is_linked(collected.one("maintenance.pass"), collected.one("maintenance.sweep"))
+
+
+def test_a_pass_in_place_links_to_the_pass_before_it(collected: Collected, frozen: FrozenClock) -> None:
+    with table_of_jobs() as jobs:
+        with transaction.atomic():
+            jobs.submit(1)
+            jobs.submit(2)
+        tasks.run_pass("t", 1)
+        assert jobs.settled() == {1: 1, 2: 1}
+
+    first, second = collected.named("maintenance.pass")
+    assert is_linked(second, first)
+    assert told(second)["trigger"] == "in-place"
 
 
 def test_s06_the_trace_context_travels_in_the_message(
