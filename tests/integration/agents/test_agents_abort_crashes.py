@@ -9,7 +9,7 @@ import pytest
 from agents import aborts, api, approvals, failpoints
 from agents.errors import ApprovalConflict
 from agents.models import Approval, ApprovalDecision, Attempt, Submission
-from maintenance.testing import deliver, travel
+from maintenance.testing import Crash, deliver, travel
 from tests.agents_kit import LEASE, agents_database, families, log, run, run_after_a_death, settled, sound
 from tests.factories import row_of
 from tests.tools_kit import World, call_rows, crash, world
@@ -120,6 +120,19 @@ def test_101_an_aborted_follower_settles_before_its_head_and_those_behind_it_go_
     assert order == [str(receipt.submission_id) for receipt in (second, first, third)]
     assert "run" not in next(record for record in log() if record.family == "submission-settled").payload
     sound()
+
+
+@pytest.mark.parametrize("place", [failpoints.ABORT_BEFORE, failpoints.ABORT_WRITTEN])
+def test_n19_an_abort_that_died_before_its_commit_was_never_asked_for(
+    echo: str, points: Failpoints, place: str
+) -> None:
+    receipt = api.submit("t", echo, 1)
+    points.crash_at(place)
+    with pytest.raises(Crash):
+        give_up(receipt)
+    run()
+    assert settled(receipt).outcome == "completed"
+    assert "abort-requested" not in families()
 
 
 # --- followers ----------------------------------------------------------------------------------

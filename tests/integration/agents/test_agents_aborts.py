@@ -49,6 +49,7 @@ def test_101_an_aborted_follower_is_settled_while_the_head_sleeps(declare: Decla
     assert settled(follower).outcome == "aborted"
     assert settlement(head) is None
     assert Submission.objects.get(pk=head.submission_id).state == "suspended"
+    assert families().count("user-input") == 1
 
 
 def test_106_a_sleeping_submission_is_settled_as_aborted_and_the_next_one_runs(declare: Declare, echo: str) -> None:
@@ -80,6 +81,7 @@ def test_a_running_submission_ends_at_its_next_boundary(declare: Declare, settin
 
     assert settled(receipt).outcome == "aborted"
     assert reached == ["one"]
+    assert families()[2:] == ["step-settled", "abort-requested", "submission-settled"]
     assert endings() == ["settled"]
     sound()
 

@@ -105,6 +105,25 @@ def test_an_approval_is_not_asked_again_after_a_crash_and_the_call_is_made_at_mo
     assert families().count("approval-requested") == families().count("approval-decided") == 1
 
 
+@pytest.mark.parametrize("decision", [APPROVED, DENIED])
+@pytest.mark.parametrize("name", [one for one in failpoints.ALL if one.startswith("suspend:")])
+def test_n16_a_question_that_was_cut_off_is_asked_once_and_its_answer_is_what_happens(
+    declare: Declare, world: World, points: Failpoints, name: str, decision: ApprovalDecision
+) -> None:
+    world.tool("refund")
+    declare("buyer", lambda ctx, _: ctx.call_tool("refund", amount=5, approval=True))
+    receipt = api.submit("t", "buyer", None)
+    crash(points, name)
+    run_after_a_death()
+    decide(decision)
+
+    approved = decision is APPROVED
+    assert settled(receipt).outcome == ("completed" if approved else "failed")
+    assert world.did == (["refund"] if approved else [])
+    assert families().count("approval-requested") == 1
+    sound()
+
+
 def test_138_calls_that_need_approval_are_asked_one_after_the_other(declare: Declare, world: World) -> None:
     world.tool("refund")
     declare("buyer", lambda ctx, _: [ctx.call_tool("refund", amount=n, approval=True) for n in (1, 2)])
