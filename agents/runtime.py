@@ -21,7 +21,7 @@ from agents.recovery import execute
 from agents.registry import Driver
 from agents.states import Ending
 from agents.succession import Concluded
-from maintenance import drain
+from maintenance import drain, spans
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed
 from maintenance.ports import BegunHead, RecoveryReport, Work
 
@@ -134,8 +134,13 @@ def _begin_next(thread_id: str, left: Concluded, tail: Tail, at: datetime, epoch
 
 def _run(attempt: Attempt, driver: Driver) -> int:
     """Runs the driver outside any transaction, then commits what came of it."""
+    claimed = attempt.claimed
     try:
-        result = driver.run(attempt)
+        with spans.span(
+            "agents.run", thread=attempt.thread_id, agent=claimed.agent, run=attempt.run, attempt=claimed.number
+        ) as span:
+            result = driver.run(attempt)
+            span.note(outcome=result.outcome)
         attempt.settle(result, _begin_next)
     except Suspended:
         return 0
@@ -160,8 +165,8 @@ def _run(attempt: Attempt, driver: Driver) -> int:
     logger.info(
         "submission.settled",
         thread=attempt.thread_id,
-        submission=str(attempt.claimed.submission_id),
+        submission=str(claimed.submission_id),
         outcome=result.outcome,
-        attempt=attempt.claimed.number,
+        attempt=claimed.number,
     )
     return 1

@@ -1,4 +1,4 @@
-"""Spans of tool calls: their outcome in a word, none of what went in or came out (alarm-host, 18.7)."""
+"""Spans of runs and tool calls: their outcome in a word, none of what went in or came out (alarm-host, 18.7)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.trace import StatusCode
 
-from agents import api
+from agents import api, records
 from agents.errors import OutcomeUnknown, RetryLater, ToolFailure
+from agents.models import Submission
 from tests.agents_kit import agents_database, run
-from tests.tracing import Collected, collected_spans, told
+from tests.tracing import Collected, collected_spans, context_of, told
 
 if TYPE_CHECKING:
     from tests.integration.agents.conftest import Declare
@@ -68,6 +70,34 @@ def test_s03_the_span_of_a_tool_tells_its_outcome_and_no_payload(
     span = collected.one(f"execute_tool {tool.__name__}")
     assert told(span) == {"thread": "t", "kind": "ordinary", "tries": 1, "outcome": outcome}
     assert not any(SECRET in each.to_json() for each in collected.all())
+
+
+def test_s03_the_span_of_a_run_tells_its_outcome_and_holds_those_of_its_tools(
+    declare: Declare, collected: Collected
+) -> None:
+    call(declare, charge)
+
+    ran, tool = collected.one("agents.run"), collected.one("execute_tool charge")
+    run_id = Submission.objects.values_list("pk", flat=True).get()
+    assert told(ran) == {
+        "thread": "t",
+        "agent": "caller",
+        "run": records.run_id(run_id),
+        "attempt": 1,
+        "outcome": "completed",
+    }
+    assert tool.parent is not None
+    assert tool.parent.span_id == context_of(ran).span_id
+
+
+def test_s03_a_run_that_waits_is_no_error_and_has_no_outcome(declare: Declare, collected: Collected) -> None:
+    declare("sleeper", lambda ctx, _given: ctx.sleep(60))
+    api.submit("t", "sleeper", None)
+    run()
+
+    ran = collected.one("agents.run")
+    assert ran.status.status_code is StatusCode.UNSET
+    assert "outcome" not in told(ran)
 
 
 def test_s03_a_tool_of_a_coroutine_has_its_span_too(declare: Declare, collected: Collected) -> None:
