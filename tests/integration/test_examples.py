@@ -21,3 +21,12 @@ def test_the_tests_of_an_example_pass(example: str, tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_examples_can_be_collected_beside_other_tests() -> None:
+    """Whoever says `pytest .` gets all of them."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "examples", __file__]
+
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
