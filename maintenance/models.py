@@ -199,7 +199,7 @@ class OperatorAction(models.Model):
 
 
 class WorkerHeartbeat(models.Model):
-    """When each worker was last seen alive, and when it last swept. For people and health checks only."""
+    """When the timer of each worker was last seen alive. For people and health checks: who sweeps shows in the slots."""
 
     worker = models.CharField(max_length=200, primary_key=True)
     seen_at = models.DateTimeField()
