@@ -199,7 +199,7 @@ class OperatorAction(models.Model):
 
 
 class WorkerHeartbeat(models.Model):
-    """When the timer of each worker was last seen alive. For people and health checks: who sweeps shows in the slots."""
+    """When the timer of each worker was last seen alive. For people and health checks; slots show who sweeps."""
 
     worker = models.CharField(max_length=200, primary_key=True)
     seen_at = models.DateTimeField()
