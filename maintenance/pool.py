@@ -109,7 +109,7 @@ class Watch(threading.Thread):
 
     def _look(self) -> tuple[set[int], int]:
         """The tasks that no child has taken, and how many have been taken and run."""
-        jobs = list(self._pool._cache.values())  # noqa: SLF001
+        jobs = [job for job in list(self._pool._cache.values()) if not job.ready()]  # noqa: SLF001
         waiting = {job._job for job in jobs if not job.accepted()}  # noqa: SLF001
         return waiting, len(jobs) - len(waiting)
 

@@ -17,10 +17,14 @@ class Job:
     """What billiard keeps of a task that was given to the pool."""
 
     taken: bool = False
+    ended: bool = False
     _job: int = field(default_factory=lambda: next(numbers))
 
     def accepted(self) -> bool:
         return self.taken
+
+    def ready(self) -> bool:
+        return self.ended
 
 
 @dataclass
@@ -58,6 +62,12 @@ def test_a_task_may_wait_as_long_as_every_child_is_busy(pool: Pool, watch: Watch
     pool.give(Job(taken=True), Job(taken=True), Job())
 
     assert not any(looks(watch, 2 * LOOKS))
+
+
+def test_a_task_that_ended_before_anyone_took_it_waits_for_nothing(pool: Pool, watch: Watch) -> None:
+    pool.give(Job(ended=True))
+
+    assert not any(looks(watch))
 
 
 def test_a_queue_that_moves_is_not_stuck_though_something_always_waits(pool: Pool, watch: Watch) -> None:
