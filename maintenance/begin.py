@@ -119,4 +119,3 @@ def _quarantine(locked: Locked) -> Outcome:
     locked.save()
     metrics.quarantined.inc()
     return Outcome.QUARANTINED
-

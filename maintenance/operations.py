@@ -110,8 +110,8 @@ def _pause(locked: Locked) -> bool:
     if locked.row.paused_at is not None:
         return False
     locked.row.paused_at = locked.now
-    # A forced pass that was asked for before and has not come yet must not override this pause.
-    locked.row.alarm_seq += 1
+    # Takes the hand-over back: a forced pass that was asked for before and has not come must not override this pause.
+    locked.row.hint_seq = None
     return True
 
 

@@ -66,9 +66,9 @@ def _decoded(thread_id: Any, seq: Any, message: dict[str, Any]) -> Delivery | No
 
 
 def _is_for_the_slot(delivery: Delivery) -> bool:
-    """Asked before a forced pass, for which begin asks nothing: the same message may come again long after it."""
-    slots = ThreadMaintenance.objects.filter(pk=delivery.thread_id).values_list("alarm_seq", flat=True)
-    return slots.first() == delivery.seq
+    """Asked before a forced pass, for which begin asks nothing: its message may come again, or after a later pause."""
+    rows = ThreadMaintenance.objects.filter(pk=delivery.thread_id).values_list("alarm_seq", "hint_seq")
+    return rows.first() == (delivery.seq, delivery.seq)
 
 
 def _is_count(value: Any) -> bool:
