@@ -95,7 +95,8 @@ def _counted_on(locked: Locked) -> dict[str, Any]:
 
 def last_report(row: ThreadMaintenance) -> Report:
     """The report of the pass that finished last; only for a row that has one."""
-    return Report(**(row.last_report or {}))
+    kept = row.last_report or {}
+    return Report(**{name: value for name, value in kept.items() if name != STILL_DUE})
 
 
 def note_lost_lease(locked: Locked) -> None:

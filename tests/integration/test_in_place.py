@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from django.db import OperationalError
 
-from maintenance import finish, operations, passes, reaper, tasks
+from maintenance import finish, history, operations, passes, reaper, tasks
 from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.finish import Done
 from maintenance.gate import mutation
@@ -250,6 +250,23 @@ def test_a_finish_asked_again_after_a_lost_reply_finds_the_pass_that_it_has_begu
     assert again.next.lease.token == first.next.lease.token == row_of().lease_token
     assert again.report == first.report
     assert PassRun.objects.count() == 2
+
+
+def test_a_finish_asked_again_beside_a_sink_that_is_still_due_finds_its_report(
+    settling: Stage, frozen: FrozenClock
+) -> None:
+    """The row keeps more than the report: how often in a row the sink was due at the end."""
+    settling.sink.inert, settling.sink.deadline = False, frozen.at
+    held = next_of(deliver_and_go_on())
+    done = Done(ran=True, residue=CLAIMABLE, settled=1)
+    first = finish.finish(held, done, in_place=True)
+
+    again = finish.finish(held, done, in_place=True)
+
+    assert history.times_still_due(row_of()) > 0
+    assert first is not None
+    assert again is not None
+    assert again.report == first.report
 
 
 def test_the_pass_begun_by_a_commit_whose_reply_was_lost_is_given_back(
