@@ -200,6 +200,20 @@ def test_d1_two_sweeps_after_a_deadline_the_check_exits_1_with_count_and_oldest_
     }
 
 
+def test_s07_the_age_of_what_is_due_grows_with_the_clock_and_is_none_when_nothing_is(frozen: FrozenClock) -> None:
+    def oldest() -> Any:
+        return maintenance("status", "--check", "--overdue", "0", as_json=True).json["health"]["oldest_seconds"]
+
+    make_late("ahead", by_ms=-60_000)
+    assert oldest() is None
+    make_late("t", by_ms=0)
+    ages = []
+    for _ in range(3):
+        frozen.at += 1_000 * MS
+        ages.append(oldest())
+    assert ages == [1, 2, 3]
+
+
 def test_d3_a_queue_that_nobody_takes_from_is_named(frozen: FrozenClock, settings: Any) -> None:
     settings.MAINTENANCE = {"QUEUE": "maintenence"}
     make_late("t", hint_seq=1, hint_at=frozen.at)

@@ -42,6 +42,39 @@ def test_an_empty_dictionary_gives_the_defaults() -> None:
     assert configured.publication == ()
 
 
+def test_v01_the_defaults_are_those_of_the_specification() -> None:
+    """Milliseconds, as its table of numbers has them; sizes and counts as they are."""
+    ours, agents = read({}), read_settings(AgentsSettings, {}, name="AGENTS")
+    durations = {
+        "alarm_backoff_base": 100,
+        "alarm_backoff_cap": 5_000,
+        "scan_interval": 1_000,
+        "soft_yield": 600_000,
+        "pass_deadline": 840_000,
+        "hard_limit": 900_000,
+        "lease_ttl": 30_000,
+        "lease_renewal": 10_000,
+        "lease_self_cancel": 24_000,
+        "mutation_lease_ttl": 60_000,
+        "dispatch_horizon": 60_000,
+        "sweep_interval": 1_000,
+        "sweep_grace": 5_000,
+        "failure_backoff_base": 1_000,
+        "failure_backoff_cap": 60_000,
+        "early_tolerance": 20,
+        "early_floor": 50,
+    }
+    assert {name: getattr(ours, name) / timedelta(milliseconds=1) for name in durations} == durations
+    assert (ours.minimum, ours.sweep_grace * 2**ours.sweep_grace_doublings) == (
+        timedelta(milliseconds=50),
+        timedelta(seconds=320),
+    )
+    assert (ours.sweep_batch, ours.quarantine_starts) == (500, 20)
+    assert (agents.settlement_poll, agents.abort_poll) == (timedelta(milliseconds=500),) * 2
+    assert (agents.max_queue_depth, agents.max_input_bytes) == (256, 1_048_576)
+    assert (agents.log_page, agents.max_log_page, agents.max_batch_records) == (256, 1_024, 256)
+
+
 def test_the_defaults_hold_all_relations() -> None:
     assert read({}).problems() == []
     assert read_settings(AgentsSettings, {}, name="AGENTS").problems() == []

@@ -6,8 +6,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS, transaction
 
 from agents import api, failpoints
+from agents.errors import UnknownSubmission
 from agents.models import Approval, Attempt, Submission
 from maintenance import operations, rearm
 from maintenance.delivery import Outcome
@@ -16,7 +19,7 @@ from maintenance.testing import Crash, deliver, fixed_jitter
 from tests.agents_kit import LEASE, agents_database, endings, families, run, run_after_a_death, settled, sound
 from tests.arrivals import arrive
 from tests.factories import row_of
-from tests.tools_kit import World, crash, world
+from tests.tools_kit import World, call_rows, crash, world
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -93,6 +96,52 @@ def test_m1_effects_before_the_one_that_was_cut_off_are_not_repeated(
     assert settled(receipt).result == ["a 1", "b 1", "c 1"]
     assert world.did == ["a", "b", "c", "c"]
     assert len(set(world.keys[2:])) == 1
+
+
+class Backup:
+    """Every row of the two apps as it was at one moment."""
+
+    def __init__(self) -> None:
+        self._rows = {model: list(model._default_manager.all()) for model in MODELS}
+
+    def restore(self) -> None:
+        with transaction.atomic():
+            for model in MODELS:
+                model._default_manager.all()._raw_delete(DEFAULT_DB_ALIAS)
+            for model, rows in self._rows.items():
+                model._default_manager.bulk_create(rows)
+
+
+MODELS = [
+    model for label in ("wakeful_agents", "wakeful_maintenance") for model in apps.get_app_config(label).get_models()
+]
+
+
+def test_r20_a_call_that_a_restored_log_still_shows_as_open_is_shown_to_a_person(
+    declare: Declare, echo: str, world: World
+) -> None:
+    """What came after the backup is gone, the charge is not: nobody makes it again, and a person knows it was made."""
+    taken: list[Backup] = []
+    world.tool("charge", does=lambda: taken.append(Backup()))
+    declare("buyer", lambda ctx, _: ctx.call_tool("charge", amount=5))
+    receipt = api.submit("t", "buyer", None)
+    run()
+    later = api.submit("t", echo, 1)
+    run()
+    assert settled(later).outcome == settled(receipt).outcome == "completed"
+
+    taken[0].restore()
+    run_after_a_death()
+
+    sound(all_settled=False)
+    assert call_rows() == [("charge", "unknown", 1)]
+    with pytest.raises(UnknownSubmission):
+        api.settlement(later)
+    api.resolve_unknown(receipt, "charge", "completed-with-result", result="charged", actor="ann", reason="the bank")
+    run()
+    assert settled(receipt).result == "charged"
+    assert world.did == ["charge"]
+    sound()
 
 
 # --- N: waiting for people ----------------------------------------------------------------------
