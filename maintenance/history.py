@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from maintenance import hooks, metrics, owner
+from maintenance import hooks, metrics, owner, spans
 from maintenance.models import PassRun, ThreadMaintenance
 from maintenance.rows import Locked
 
@@ -60,7 +60,9 @@ def record(
         row.last_report = asdict(report) | (_counted_on(locked) if still_due else {})
     started = row.lease_started_at or locked.now
     if due_at is not None:
-        metrics.lateness.observe(max(0.0, (started - due_at).total_seconds()))
+        late = max(0.0, (started - due_at).total_seconds())
+        metrics.lateness.observe(late)
+        spans.note_on_pass(lateness_ms=round(late * 1_000))
     locked.ended = PassRun(
         thread_id=row.thread_id,
         epoch=row.lease_epoch,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -95,13 +96,44 @@ class _Kept(Span):
             self._recorded.set_status(trace.StatusCode.ERROR, kind)
 
 
+class _Pass(_Kept):
+    """The span of a pass, to which whoever knows more of the pass may add."""
+
+    __slots__ = ("_outer",)
+
+    def __enter__(self) -> Self:
+        self._outer = _of_pass.set(self)
+        return super().__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _of_pass.reset(self._outer)
+        super().__exit__(kind, error, at)
+
+
+_of_pass: ContextVar[Span] = ContextVar("wakeful_pass", default=_NOT_KEPT)
+
+
 def span(name: str, *, link: object = None, **attributes: Value) -> Span:
     """A span around the block that enters it. `link`: the trace context of what caused it, which is not its parent."""
     tracer = _current()
-    if tracer is None:
-        return _NOT_KEPT
+    return _NOT_KEPT if tracer is None else _opened(_Kept, tracer, name, link, attributes)
+
+
+def of_pass(*, link: object = None, **attributes: Value) -> Span:
+    """The span of a pass, and of a delivery that comes to none."""
+    tracer = _current()
+    return _NOT_KEPT if tracer is None else _opened(_Pass, tracer, "maintenance.pass", link, attributes)
+
+
+def note_on_pass(**attributes: Value) -> None:
+    """Adds to the span of the pass that runs here, if there is one."""
+    if _tracer is not None:
+        _of_pass.get().note(**attributes)
+
+
+def _opened(kind: type[_Kept], tracer: Tracer, name: str, link: object, attributes: dict[str, Value]) -> Span:
     try:
-        return _Kept(tracer.start_span(name, attributes=_named(attributes), links=_links(link)))
+        return kind(tracer.start_span(name, attributes=_named(attributes), links=_links(link)))
     except INTERRUPTIONS:
         raise
     except Exception as error:  # noqa: BLE001 - telemetry never fails what it watches

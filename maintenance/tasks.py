@@ -23,9 +23,6 @@ from maintenance.passes import Result
 
 log = structlog.get_logger("wakeful.maintenance")
 
-SPAN = "maintenance.pass"
-"""The span of each pass and of each delivery that came to none."""
-
 _OPTIONS: dict[str, Any] = {
     "acks_late": True,
     "reject_on_worker_lost": True,
@@ -84,11 +81,11 @@ def _run(delivery: Delivery, cause: Any) -> str:
     def may_go_on() -> bool:
         return left > 0 and time.monotonic() < until
 
-    with spans.span(SPAN, link=cause, thread=delivery.thread_id, seq=delivery.seq, trigger=delivery.trigger) as span:
+    with spans.of_pass(link=cause, thread=delivery.thread_id, seq=delivery.seq, trigger=delivery.trigger) as span:
         result, cause = _told(span, passes.deliver(delivery, may_go_on=may_go_on)), spans.here()
     while result.next is not None:
         left -= 1
-        with spans.span(SPAN, link=cause, thread=delivery.thread_id, trigger=IN_PLACE) as span:
+        with spans.of_pass(link=cause, thread=delivery.thread_id, trigger=IN_PLACE) as span:
             result, cause = _told(span, passes.go_on(result.next, may_go_on=may_go_on)), spans.here()
     if result.failed:
         raise PassFailed(result.error) from None

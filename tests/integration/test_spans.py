@@ -121,7 +121,7 @@ def test_a_hint_that_the_broker_refuses_marks_its_span(
 def test_f30_the_span_of_a_pass_tells_its_report(
     collected: Collected, stage: Stage, frozen: FrozenClock, dirty: int, phase: str
 ) -> None:
-    make_row(dirty, 3, 2, 0)
+    make_row(dirty, 3, 2, -70)
 
     tasks.run_pass("t", 1)
 
@@ -130,7 +130,7 @@ def test_f30_the_span_of_a_pass_tells_its_report(
     report = {name: span.pop(name) for name in Report.__dataclass_fields__}
     assert report["phase"] == phase
     assert report == {name: getattr(run, name) for name in report} == row_of().last_report
-    assert span == {"thread": "t", "seq": 1, "trigger": "alarm", "outcome": "ran"}
+    assert span == {"thread": "t", "seq": 1, "trigger": "alarm", "outcome": "ran", "lateness_ms": 70}
 
 
 def test_f30_a_caught_up_pass_that_drains_a_sink_tells_its_report_too(
@@ -224,6 +224,8 @@ def test_a_pass_in_place_links_to_the_pass_before_it(collected: Collected, froze
     first, second = collected.named("maintenance.pass")
     assert is_linked(second, first)
     assert told(second)["trigger"] == "in-place"
+    assert "lateness_ms" in told(first)
+    assert "lateness_ms" in told(second)
 
 
 def test_s06_the_trace_context_travels_in_the_message(
