@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.apps import apps
-from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, transaction
 
 from agents import api, failpoints
 from agents.errors import UnknownSubmission
@@ -18,6 +18,7 @@ from maintenance.models import OperatorAction
 from maintenance.testing import Crash, deliver, fixed_jitter
 from tests.agents_kit import LEASE, agents_database, endings, families, run, run_after_a_death, settled, sound
 from tests.arrivals import arrive
+from tests.concurrency import elsewhere
 from tests.factories import row_of
 from tests.tools_kit import World, call_rows, crash, world
 
@@ -34,6 +35,51 @@ __all__ = ["world"]
 pytestmark = agents_database
 
 HOUR = timedelta(hours=1)
+
+
+# --- F: sessions --------------------------------------------------------------------------------
+
+
+def open_transactions() -> int:
+    """How many sessions of this database hold a transaction open and do nothing, seen from another one."""
+
+    def count() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+            )
+            return int(cursor.fetchone()[0])
+
+    return elsewhere(count) if connection.vendor == "postgresql" else 0
+
+
+def test_f6_no_foreign_code_runs_inside_a_transaction(
+    declare: Declare, world: World, settings: Settings, points: Failpoints
+) -> None:
+    """Whatever it takes its time for, no row is locked and no session is idle in a transaction meanwhile."""
+    seen: list[tuple[str, bool, int]] = []
+
+    def look(where: str) -> str:
+        seen.append((where, connection.in_atomic_block, open_transactions()))
+        return where
+
+    def looked_up(_: api.OpenCall) -> api.Done:
+        return api.Done(look("reconciler"))
+
+    world.tool("charge", does=lambda: look("tool"), reconcile=looked_up)
+
+    def handler(ctx: api.Context, _: Any) -> list[Any]:
+        return [look("handler"), ctx.step("one", look, "step"), ctx.call_tool("charge", amount=5)]
+
+    declare("looking", handler)
+    receipt = api.submit("t", "looking", None)
+    crash(points, failpoints.TOOL_RAN)
+    run_after_a_death()
+
+    assert settled(receipt).result == ["handler", "step", "reconciler"]
+    assert {where for where, *_ in seen} == {"handler", "step", "tool", "reconciler"}
+    assert {(atomic, idle) for _, atomic, idle in seen} == {(False, 0)}
 
 
 # --- H: cancelling ------------------------------------------------------------------------------
