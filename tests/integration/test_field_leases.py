@@ -38,13 +38,13 @@ def test_g4_a_pass_that_stalls_before_its_first_step_keeps_its_thread(
     stage: Stage, sent: list[Hint], settings: Settings
 ) -> None:
     """Renewal begins with the claim: setting up may take longer than a lease lives."""
-    settings.MAINTENANCE = {"LEASE_TTL_MS": 400, "LEASE_RENEWAL_MS": 100, "LEASE_SELF_CANCEL_MS": 300}
+    settings.MAINTENANCE = {"LEASE_TTL_MS": 1_500, "LEASE_RENEWAL_MS": 300, "LEASE_SELF_CANCEL_MS": 1_200}
     seen: list[Outcome] = []
 
     def stall(_: Work) -> None:
         expired_at = row_of().lease_expires_at
         assert expired_at is not None
-        wait_until(lambda: clock.now() > expired_at + 0.2 * SECOND, "one and a half leases have gone by")
+        wait_until(lambda: clock.now() > expired_at + 0.75 * SECOND, "one and a half leases have gone by")
         seen.append(deliver("t", forced=True).outcome)
 
     stage.runtime.on_recovery = stall
