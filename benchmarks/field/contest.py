@@ -66,7 +66,7 @@ class Turn:
     jobs: int
     timed: Timed
     spent: Counters
-    """By the drain, the warming up's late reports included."""
+    """By the drain and the workers' end, the warming up's late reports included."""
     out_of_order: int
 
     @property
@@ -97,8 +97,9 @@ def take_turn(stand: Stand, contestant: Contestant, *, entities: int, jobs: int)
         crew.close(contestant.queue)
         empty_tables()
         timed = _work_off(contestant, crew, entities, jobs)
+    spent = counters() - timed.before
     contestant.verify()
-    return Turn(jobs=jobs, timed=timed, spent=counters() - timed.before, out_of_order=_out_of_order())
+    return Turn(jobs=jobs, timed=timed, spent=spent, out_of_order=_out_of_order())
 
 
 def empty_tables() -> None:
