@@ -127,7 +127,12 @@ def _begin_next(thread_id: str, left: Concluded, tail: Tail, at: datetime, epoch
 
     def run(work: Work) -> int:
         failpoints.hit(failpoints.CLAIM_AFTER, thread_id)
-        return _run(Attempt(work, claimed, sealed.after), driver)
+        attempt = Attempt(work, claimed, sealed.after)
+        if work.should_yield():
+            # As in `process_head`; the worker was told to stop after the commit that claimed this head.
+            attempt.end(Ending.YIELDED)
+            return 0
+        return _run(attempt, driver)
 
     return BegunHead(reports=execute.all_wait(left.waiting), run=run)
 

@@ -12,12 +12,12 @@ import pytest
 from agents import api, failpoints, records
 from agents.models import Attempt, LogBatch, LogRecord, Submission, Thread
 from agents.states import State
-from maintenance import passes, tasks
+from maintenance import drain, passes, tasks
 from maintenance.delivery import Delivery, Outcome
 from maintenance.errors import PassFailed
 from maintenance.models import PassRun, ThreadMaintenance
-from maintenance.testing import Crash
-from tests.agents_kit import agents_database, endings, families, run, run_after_a_death, settled, sound
+from maintenance.testing import Crash, travel
+from tests.agents_kit import LEASE, agents_database, endings, families, run, run_after_a_death, settled, sound
 from tests.statements import counted_statements
 
 if TYPE_CHECKING:
@@ -127,6 +127,25 @@ def test_a_death_after_the_next_head_is_committed_costs_it_an_attempt(ran: list[
     assert settled(receipts[1]).attempts == 2
     assert endings() == ["settled", "lost", "settled"]
     assert ran == [0, 1]
+    assert sound()
+
+
+def test_a_worker_that_is_told_to_stop_between_two_heads_does_not_begin_the_second(
+    form: str, ran: list[Any], points: Failpoints
+) -> None:
+    """Also where the first one's settlement has claimed it already; that claim costs it nothing."""
+    receipts = [api.submit("t", "note", number) for number in range(2)]
+    points.arm("maintenance:finish:after", lambda _: drain.request())
+
+    work()
+
+    assert ran == [0]
+    assert endings() == (["settled", "yielded"] if form == "fused" else ["settled"])
+    assert ThreadMaintenance.objects.get(pk="t").lease_token is None
+    drain.reset()
+    travel(LEASE)
+    run()
+    assert settled(receipts[1]).result == 1
     assert sound()
 
 
