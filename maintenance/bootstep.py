@@ -56,21 +56,18 @@ class PoolStep(bootsteps.StartStopStep):
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, parent: Any, **_: Any) -> None:
-        from celery.concurrency import prefork
-
-        from maintenance import pool
-
         self._look: Any = None
         self._watch: Watch | None = None
-        # All steps are made before the first of them makes something: the pool is not there yet.
-        if parent.pool_cls is prefork.TaskPool and not parent.use_eventloop and parent.pool_start_method == "fork":
+        self._shares_a_queue = _is_prefork(parent) and not parent.use_eventloop
+        if self._shares_a_queue:
+            from maintenance import pool
+
+            # All steps are made before the first of them makes something: the pool is not there yet.
             parent.pool_cls = pool.TaskPool
         super().__init__(parent)
 
     def start(self, parent: Any) -> None:
-        from maintenance import pool
-
-        if isinstance(parent.pool, pool.TaskPool):
+        if self._shares_a_queue:
             self._watch = parent.pool.watch(patience=parent.app.conf.worker_soft_shutdown_timeout)
             self._watch.start()
 
@@ -85,6 +82,11 @@ class PoolStep(bootsteps.StartStopStep):
         if self._look is not None:
             self._look.cancel()
         self._look = hub.call_repeatedly(POOL_LOOK_SECONDS, parent.pool.maintain_pool)
+
+
+def _is_prefork(worker: Any) -> bool:
+    """By name: other pools, and those that patch the standard library, have no use for its modules."""
+    return worker.pool_cls.__module__ == "celery.concurrency.prefork" and worker.pool_start_method == "fork"
 
 
 def install(app: Celery) -> None:
