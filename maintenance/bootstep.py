@@ -86,7 +86,8 @@ class PoolStep(bootsteps.StartStopStep):
 
 def _is_prefork(worker: Any) -> bool:
     """By name: other pools, and those that patch the standard library, have no use for its modules."""
-    return worker.pool_cls.__module__ == "celery.concurrency.prefork" and worker.pool_start_method == "fork"
+    module: str = worker.pool_cls.__module__
+    return module == "celery.concurrency.prefork" and worker.pool_start_method == "fork"
 
 
 def install(app: Celery) -> None:
