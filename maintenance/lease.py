@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 
-from maintenance import gate, hotpath, owner, rows
+from maintenance import connections, gate, hotpath, owner, rows
 from maintenance.conf import get_settings
 from maintenance.errors import FINISH_PASS, OwnershipLost
 from maintenance.models import ThreadMaintenance
@@ -85,6 +85,7 @@ def fenced(lease: Lease, *, progress: bool = False, bump: bool = False) -> Itera
     Its first statement locks the row (a plain read would not fence: the zombie's write would commit). Raises
     `OwnershipLost`, and nothing of the block is written, if the thread was taken over.
     """
+    connections.refuse_what_cannot_commit()
     # Race closed: a takeover that commits between a check and our write; it now waits for us or we see it.
     with transaction.atomic(durable=True):
         if not _prove(lease, progress=progress):
@@ -102,6 +103,7 @@ def held(lease: Lease) -> Iterator[Locked]:
 
     An outermost transaction, because the block may release the lease for good.
     """
+    connections.refuse_what_cannot_commit()
     # Race closed: as in `fenced`; nothing is saved under a lease that another pass has taken over.
     with transaction.atomic(durable=True):
         locked = rows.lock(lease.thread_id, FINISH_PASS)

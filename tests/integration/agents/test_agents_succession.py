@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import transaction
 
 from agents import api, failpoints, records
 from agents.models import Attempt, LogBatch, LogRecord, Submission, Thread
@@ -229,4 +230,28 @@ def test_a_submission_that_comes_while_the_head_runs_is_the_next(declare: Declar
 
     assert [settled(receipt).result for receipt in later] == [1, 0]
     assert Thread.objects.get(pk="t").tail_sequence == 7
+    assert sound()
+
+
+def test_a_handler_that_leaves_autocommit_off_settles_nothing_and_no_other_head_runs(declare: Declare) -> None:
+    """Nothing would be committed: not its settlement, and not the claim of the next head before that one's code ran."""
+    began: list[int] = []
+
+    def careless(_ctx: api.Context, number: int) -> int:
+        began.append(number)
+        transaction.set_autocommit(len(began) > 1)
+        return number
+
+    declare("careless", careless)
+    receipts = [api.submit("t", "careless", number) for number in range(2)]
+
+    with pytest.raises(PassFailed):
+        work()
+
+    assert began == [0]
+    assert ThreadMaintenance.objects.get(pk="t").lease_token is None
+    travel(LEASE)
+    run()
+    assert [settled(receipt).result for receipt in receipts] == [0, 1]
+    assert began == [0, 0, 1]
     assert sound()
