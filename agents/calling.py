@@ -7,6 +7,7 @@ Between the two records the call is *open*: it may have had its effect. What end
   text of a foreign exception may hold secrets). An exception that proves nothing, such as a time-out after the
   request was sent, is for the tool to recognise: it raises `OutcomeUnknown`.
 - It raises `RetryLater`: it had no effect. The run waits, and the next attempt runs it as a new try.
+- It raises `NeedsPerson`: it had no effect. The thread is parked, and what runs after its resume is a new try.
 - It raises `OutcomeUnknown`: an ordinary call is shown to a person at once; a reconciled one is looked up and the
   others are run again by the next attempt, after the failure backoff.
 - It is cut off (deadline, lost lease, a dying process): it stays open, and recovery decides by its kind.
@@ -23,7 +24,7 @@ from agents import authorizing, canonical, failpoints, metrics, settlement, trie
 from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
 from agents.canonical import NotJson
 from agents.conf import get_settings
-from agents.errors import BudgetExhausted, OutcomeUnknown, RetryLater, ToolFailure
+from agents.errors import BudgetExhausted, NeedsPerson, OutcomeUnknown, RetryLater, ToolFailure
 from agents.tools import RERUNNABLE
 from agents.tries import Call, Ended, Recorded, Try
 from maintenance import spans
@@ -33,7 +34,7 @@ from maintenance.spans import Span
 RESULT_TAG = "ToolResultError"
 """Tag of a call whose tool ran and gave what cannot be recorded."""
 
-Outcome = Ended | RetryLater | OutcomeUnknown
+Outcome = Ended | RetryLater | NeedsPerson | OutcomeUnknown
 """What the tool's code came to."""
 
 
@@ -103,7 +104,7 @@ def returned(made: Try, output: Any) -> Ended:
 
 def raised(made: Try, error: Exception) -> Outcome:
     """The outcome of a tool that raised."""
-    if isinstance(error, RetryLater | OutcomeUnknown):
+    if isinstance(error, RetryLater | NeedsPerson | OutcomeUnknown):
         return error
     if isinstance(error, ToolFailure):
         return _failed(error.tag, error.message)
@@ -112,8 +113,8 @@ def raised(made: Try, error: Exception) -> Outcome:
 
 
 def finish(attempt: Attempt, made: Try, outcome: Outcome) -> Ended:
-    """Records what came of a try. Raises `RetryLater` to the handler; leaves by `Suspended` or `Halted` if the
-    outcome is unknown."""
+    """Records what came of a try. Raises `RetryLater` or `NeedsPerson` to the handler; leaves by `Suspended` or
+    `Halted` if the outcome is unknown."""
     failpoints.hit(failpoints.TOOL_RAN, attempt.thread_id)
     match outcome:
         case Ended():
@@ -122,7 +123,7 @@ def finish(attempt: Attempt, made: Try, outcome: Outcome) -> Ended:
                 attempt.raise_if_stopped()
             tries.settle(attempt, made, outcome)
             return outcome
-        case RetryLater():
+        case RetryLater() | NeedsPerson():
             tries.permit(attempt, made, outcome)
             raise outcome
         case OutcomeUnknown():
@@ -150,6 +151,8 @@ def outcome_name(outcome: Outcome) -> str:
             return "failed" if outcome.is_failure else "completed"
         case RetryLater():
             return "retry-later"
+        case NeedsPerson():
+            return "needs-person"
     return "unknown"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from maintenance.errors import OwnershipLost, RuntimeFailed, WakefulError, bounded
+from maintenance.errors import OwnershipLost, RuntimeFailed, ThreadParked, WakefulError, bounded
 
 MAX_TAG = 256
 MAX_FAILURE = 16_384
@@ -127,6 +127,14 @@ class RetryLater(WakefulError):
         super().__init__(message)
 
 
+class NeedsPerson(ThreadParked):
+    """Raised by a handler that no further try can help (an empty balance, a revoked key): its thread is parked.
+
+    The thread is paused with this text as the reason until a person resumes it; then the run goes on after its last
+    record. Counts against no budget and adds nothing to the log. A tool that raises it says that it had no effect.
+    """
+
+
 class AgentFailure(WakefulError):
     """Raised by a handler on purpose: the submission is settled as failed with exactly this text."""
 
@@ -222,6 +230,7 @@ __all__ = [
     "DuplicateTool",
     "EventConflict",
     "EventTimedOut",
+    "NeedsPerson",
     "NotSettledInTime",
     "OutcomeUnknown",
     "OwnershipLost",

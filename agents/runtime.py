@@ -12,7 +12,7 @@ from agents import aborts, authorizing, failpoints, ledger, log, records, regist
 from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
 from agents.authorizing import Denied
 from agents.canonical import Json
-from agents.errors import BindingMissing, UnknownAgent
+from agents.errors import BindingMissing, NeedsPerson, UnknownAgent
 from agents.hotpath import Claimed
 from agents.ledger import ThreadLedger
 from agents.log import Batch, Tail
@@ -175,3 +175,6 @@ def _run(attempt: Attempt, driver: Driver) -> int:
         attempt=claimed.number,
     )
     return 1
+    except NeedsPerson:
+        attempt.end(Ending.SUSPENDED)
+        raise

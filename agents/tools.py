@@ -159,8 +159,8 @@ def tool(
 
     What has no effect outside needs no tool: `ctx.step` records its result. Any ordinary exception of a tool ends its
     call as failed; one that cannot tell whether it had its effect (a time-out after the request was sent) raises
-    `OutcomeUnknown`, one that certainly had none and may be tried later `RetryLater`, one that has a failure to tell
-    `ToolFailure`.
+    `OutcomeUnknown`, one that certainly had none and may be tried later `RetryLater` (or `NeedsPerson`, if only a
+    person can make a further try worth it), one that has a failure to tell `ToolFailure`.
 
     Raises `DuplicateTool` if the name is taken, `ValueError` for a declaration that contradicts itself.
     """

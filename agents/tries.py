@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from agents import canonical, failpoints, metrics, records
 from agents.attempt import Attempt
 from agents.canonical import Json
-from agents.errors import CallRefused, RetryLater, ToolFailed
+from agents.errors import CallRefused, NeedsPerson, RetryLater, ToolFailed
 from agents.log import Batch
 from agents.models import CallStatus, ToolCall
 from agents.records import Failure, NewRecord, ToolCallPrepared, ToolCallResolved, ToolCallSettled
@@ -174,7 +174,7 @@ def settle(attempt: Attempt, made: Try, ended: Ended) -> None:
     failpoints.hit(failpoints.TOOL_SETTLED, attempt.thread_id)
 
 
-def permit(attempt: Attempt, made: Try, asked: RetryLater) -> None:
+def permit(attempt: Attempt, made: Try, asked: RetryLater | NeedsPerson) -> None:
     """Commits that this try had no effect: the tool itself says so. The next attempt may try again."""
     payload = ToolCallResolved(
         run=attempt.run,

@@ -17,7 +17,7 @@ FORCED = "forced"
 
 
 class Outcome(StrEnum):
-    """What came of a delivery. All but the last five write nothing but, where said, a follow-up message."""
+    """What came of a delivery. All but the last six write nothing but, where said, a follow-up message."""
 
     MALFORMED = "malformed"
     """The message does not decode; counted and dropped."""
@@ -35,6 +35,8 @@ class Outcome(StrEnum):
     """Another pass holds the thread; it will see what this message stands for."""
     QUARANTINED = "quarantined"
     """Began too often without an end; a person has to look."""
+    PARKED = "parked"
+    """It cannot go on without a person: it was paused and says why."""
     RAN = "ran"
     FAILED = "failed"
     INTERRUPTED = "interrupted"

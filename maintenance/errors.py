@@ -34,6 +34,11 @@ class WakefulError(Exception):
         self.message = bounded(message)
         super().__init__(self.message)
 
+    def also(self, other: WakefulError) -> None:
+        """Adds what else failed, which this error would hide."""
+        self.message = bounded(f"{self.message}; and {other.message}")
+        self.args = (self.message,)
+
 
 class DurableAlarmError(WakefulError):
     """A slot or generation operation failed; nothing of it was written.
@@ -69,6 +74,17 @@ class RuntimeFailed(WakefulError):
 
 class OwnershipLost(RuntimeFailed):
     """The lease that guards this write is no longer ours; the write was rolled back."""
+
+
+class ThreadParked(WakefulError):
+    """Raised by a hook whose thread cannot go on without a person: the pass ends and pauses it, with this as reason.
+
+    It is no failure: nothing backs off, nothing counts towards quarantine. `resume` goes on where the thread stands.
+    """
+
+    def __init__(self, message: str) -> None:
+        # A reason that the database refuses (half of a surrogate pair) would leave the thread unparked.
+        super().__init__(message.encode(errors="replace").decode().strip() or "no reason was given")
 
 
 class PassFailed(WakefulError):

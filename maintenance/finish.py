@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from maintenance import alarm, decision, dispatch, failpoints, history, hooks, lease, rows, start
+from maintenance import alarm, decision, dispatch, failpoints, history, hooks, lease, operations, rows, start
 from maintenance.conf import get_settings
 from maintenance.delivery import IN_PLACE, Begun
 from maintenance.errors import FAIL_PASS, FINISH_PASS, FINISH_PUBLICATION_PASS, alarm_operation
@@ -190,14 +190,15 @@ def caught_up_at_once(locked: Locked, pending: datetime | None, *, trigger: str,
     return Finished(report=report)
 
 
-def fail(begun: Begun, error: str, *, outcome: str, backoff: bool) -> bool:
-    """Records a failed or interrupted pass and releases the lease. `False`: it was lost, nothing written.
+def fail(begun: Begun, error: str, *, outcome: str, backoff: bool, park: bool = False) -> bool:
+    """Records a failed, interrupted or parked pass and releases the lease. `False`: it was lost, nothing written.
 
     With `backoff` the slot is replaced by the retry time; without (the worker drains) it stays at begin's fallback,
-    so that another worker goes on at once. Commits synchronously.
+    so that another worker goes on at once. With `park` the thread is paused and the slot waits for its resume. Commits
+    synchronously.
     """
     thread_id = begun.lease.thread_id
-    # Race closed: a takeover; its lease must not be released by us.
+    # Race closed: a takeover; its lease must not be released by us, nor its thread paused.
     with alarm_operation(FAIL_PASS), transaction.atomic(durable=True):
         locked = rows.lock(thread_id, FAIL_PASS)
         held = None if locked is None else _what_is_held(locked, begun)
@@ -210,6 +211,8 @@ def fail(begun: Begun, error: str, *, outcome: str, backoff: bool) -> bool:
             alarm.replace(row, decision.retry_at(_failed(locked, begun), get_settings()))
         else:
             alarm.keep_earlier(row, locked.now + get_settings().minimum)
+        if park:
+            operations.park(locked, error)
         history.record(
             locked,
             outcome=outcome,

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from maintenance import alarm, dispatch, rows
 from maintenance.delivery import FORCED
-from maintenance.errors import SET_ALARM, DurableAlarmError, OperationDenied, alarm_operation
+from maintenance.errors import MAX_REASON, SET_ALARM, DurableAlarmError, OperationDenied, alarm_operation, bounded
 from maintenance.models import OperatorAction, ThreadMaintenance
 from maintenance.rows import Locked
 
@@ -16,6 +16,9 @@ Change = Callable[[Locked], bool]
 """What an operation does to the locked row; whether it did anything."""
 Mark = Callable[[Locked], dispatch.Hint | None]
 """Marks the slot as handed over; the hint that is owed after the commit, if any."""
+
+ITSELF = "wakeful"
+"""The actor of a pause that nobody asked for: the thread's own pass, or its begin, has parked it."""
 
 AUDITED = ("dirty", "processed", "alarm_seq", "stalls", "failures", "starts_since_finish")
 
@@ -57,6 +60,16 @@ def release(thread_id: str, *, actor: str, reason: str) -> bool:
     return _operate("release", thread_id, actor, reason, _release)
 
 
+def park(locked: Locked, reason: str) -> None:
+    """Pauses the locked thread as `pause` does, in the transaction that ends its pass; the caller saves the row.
+
+    One that a person has paused already stays paused since then; the newest reason is told.
+    """
+    before = _shown(locked.row)
+    _pause(locked)
+    _note(locked, "pause", ITSELF, bounded(reason, MAX_REASON), before)
+
+
 def _operate(action: str, thread_id: str, actor: str, reason: str, change: Change, mark: Mark | None = None) -> bool:
     if not actor.strip() or not reason.strip():
         raise OperationDenied(f"{action} needs an actor and a reason; both are kept in the audit log")
@@ -69,17 +82,21 @@ def _operate(action: str, thread_id: str, actor: str, reason: str, change: Chang
         changed = change(locked)
         hint = mark(locked) if mark else dispatch.mark(locked, trigger=action)
         locked.save()
-        OperatorAction.objects.create(
-            actor=actor[:200],
-            action=action,
-            thread_id=thread_id,
-            reason=reason,
-            before=before,
-            after=_shown(locked.row),
-            created_at=locked.now,
-        )
+        _note(locked, action, actor, reason, before)
         dispatch.after_commit(hint)
     return changed
+
+
+def _note(locked: Locked, action: str, actor: str, reason: str, before: dict[str, object]) -> None:
+    OperatorAction.objects.create(
+        actor=actor[:200],
+        action=action,
+        thread_id=locked.row.thread_id,
+        reason=reason,
+        before=before,
+        after=_shown(locked.row),
+        created_at=locked.now,
+    )
 
 
 def _arm_now(locked: Locked) -> bool:

@@ -12,7 +12,7 @@ from agents import canonical, retrying, settlement
 from agents.attempt import Attempt, Result
 from agents.canonical import Json, NotJson
 from agents.drivers.context import Context, encode_output
-from agents.errors import AgentFailure, AgentInputError, RetryLater, StepError
+from agents.errors import AgentFailure, AgentInputError, NeedsPerson, RetryLater, StepError
 from agents.registry import describe, is_async
 from agents.states import Outcome
 from maintenance.errors import INTERRUPTIONS, described, kind_of
@@ -75,6 +75,9 @@ class HandlerDriver:
             raise
         except AgentFailure as failure:
             result = _failed(failure.tag, failure.message)
+        except NeedsPerson:
+            attempt.raise_if_stopped()
+            raise
         except RetryLater as asked:
             attempt.raise_if_stopped()
             result = retrying.later(attempt, asked)

@@ -34,6 +34,7 @@ EXITS = {
     Outcome.BUSY: Exit.BUSY,
     Outcome.PAUSED: Exit.PAUSED,
     Outcome.QUARANTINED: Exit.PAUSED,
+    Outcome.PARKED: Exit.PAUSED,
     Outcome.CLEARED: Exit.NOT_DUE,
     Outcome.EARLY: Exit.NOT_DUE,
     Outcome.SUPERSEDED: Exit.NOT_DUE,
@@ -201,6 +202,8 @@ def _line(thread_id: str, result: Result) -> str:
                 f"{thread_id}: paused or in quarantine. `maintenance resume` or `release` lets it go on, "
                 "`maintenance pass --force --reason …` runs it once."
             )
+        case Outcome.PARKED:
+            return f"{thread_id}: parked, it waits for a person: {result.error}. `maintenance resume` lets it go on."
         case Outcome.EARLY | Outcome.CLEARED | Outcome.SUPERSEDED:
             return (
                 f"{thread_id}: not due ({result.outcome}). `maintenance pass --force --reason …` runs it all the same."

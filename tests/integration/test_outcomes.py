@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from maintenance import tasks
 from maintenance.delivery import Outcome
-from maintenance.errors import PassFailed, PassInterrupted
+from maintenance.errors import PassFailed, PassInterrupted, ThreadParked
 from maintenance.gate import prearmed_mutation
 from maintenance.models import ThreadMaintenance
 from maintenance.testing import deliver
@@ -80,6 +80,11 @@ def begun_too_often(stage: Stage) -> None:
     make_row(4, 3, 0, 0, starts_since_finish=20)
 
 
+def parked(stage: Stage) -> None:
+    stage.runtime.on_head = lambda _: raise_it(ThreadParked("the balance is exhausted"))
+    make_row(4, 3, 0, 0)
+
+
 def unknown(stage: Stage) -> None:
     """Nothing is there."""
 
@@ -95,6 +100,7 @@ SCENES: dict[Outcome, Callable[[Stage], None]] = {
     Outcome.BUSY: busy,
     Outcome.PAUSED: paused,
     Outcome.QUARANTINED: begun_too_often,
+    Outcome.PARKED: parked,
     Outcome.UNKNOWN_THREAD: unknown,
 }
 
