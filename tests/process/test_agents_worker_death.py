@@ -10,6 +10,7 @@ import pytest
 from agents import api, failpoints
 from agents.models import CallStatus, Submission, ToolCall
 from agents.states import State
+from maintenance.models import PassRun
 from tests.process.board import KILL
 from tests.process.crash import effects
 from tests.process.crash.lives import LIVES
@@ -72,6 +73,22 @@ def test_a_pool_child_killed_in_an_attempt_is_followed_by_another(
     wait_until(all_settled, "the settlements")
     assert [hit["action"] for hit in board.hits(point)] == ["kill"]
     assert judge(LIVES[life], T, path).problems == []
+
+
+@pytest.mark.parametrize("point", ["maintenance:finish:after", "maintenance:finish:before"])
+def test_a_pool_child_killed_between_two_passes_in_place_is_followed_by_another(
+    point: str, processes: Processes, board: Board, path: str
+) -> None:
+    """After the commit that ends the one and begins the other, or before it: both are there, or neither is."""
+    board.order(point, KILL)
+    accept("steps", path)
+    processes.worker("one", concurrency=1)
+
+    wait_until(all_settled, "the settlements")
+    assert [hit["action"] for hit in board.hits(point)] == ["kill"]
+    lost = 2 if point.endswith("after") else 1
+    assert list(PassRun.objects.filter(outcome="worker_lost").values_list("epoch", flat=True)) == [lost]
+    assert judge(LIVES["steps"], T, path).problems == []
 
 
 def test_an_ordinary_call_cut_off_by_the_death_of_its_worker_waits_for_a_person_and_is_not_run_again(
