@@ -161,6 +161,9 @@ def _run(attempt: Attempt, driver: Driver) -> int:
     except INTERRUPTIONS:
         attempt.end(Ending.YIELDED if drain.requested() else Ending.INTERRUPTED)
         raise
+    except NeedsPerson:
+        attempt.end(Ending.SUSPENDED)
+        raise
     except Halted as halted:
         attempt.end(Ending.FAILED)
         raise halted.cause from None
@@ -175,6 +178,3 @@ def _run(attempt: Attempt, driver: Driver) -> int:
         attempt=claimed.number,
     )
     return 1
-    except NeedsPerson:
-        attempt.end(Ending.SUSPENDED)
-        raise

@@ -153,19 +153,6 @@ def _prepare(work: PassWork, begun: Begun, installed: Hooks) -> Begun:
 def _body(work: PassWork, begun: Begun, installed: Hooks, wave: Wave) -> Done:
     """Projection, publication, then canonical work unless a sink holds it back; the wave runs beside all of it."""
     projection_failure = _backfill(work, installed)
-    try:
-        done = _publication_and_canonical_work(work, begun, installed)
-        wave.join()
-    except WakefulError as failure:
-        if projection_failure is not None:
-            failure.also(projection_failure)
-        raise
-    if projection_failure is not None:
-        raise projection_failure
-    return done
-
-
-def _publication_and_canonical_work(work: PassWork, begun: Begun, installed: Hooks) -> Done:
     _publish(work, begun, installed)
     done = Done(ran=False)
     if begun.actionable and not _is_gated(work, installed):
@@ -266,13 +253,13 @@ def _interrupted(begun: Begun, wave: Wave | None, stopped: BaseException) -> Res
     text = f"{PASS_DEADLINE}: the pass was stopped and its thread given back" if past_deadline else described(stopped)
     released = _let_go(begun, wave, text, outcome=Outcome.INTERRUPTED, backoff=past_deadline)
     return Result(outcome=Outcome.INTERRUPTED if released else Outcome.LEASE_LOST, error=text, failed=past_deadline)
+
+
 def _parked(begun: Begun, wave: Wave | None, parked: ThreadParked) -> Result:
     """Gives the thread back and holds it for a person. Monitoring learns it from the outcome: nothing has failed."""
     log.warning("pass.parked", thread=begun.lease.thread_id, reason=parked.message)
     released = _let_go(begun, wave, parked.message, outcome=Outcome.PARKED, backoff=False, park=True)
     return Result(outcome=Outcome.PARKED if released else Outcome.LEASE_LOST, error=parked.message)
-
-
 
 
 def _failed(begun: Begun, wave: Wave | None, error: Exception) -> Result:
