@@ -25,15 +25,15 @@ from agents.log import EMPTY, Batch, Tail
 from agents.models import AbortIntent
 from agents.records import Failure, NewRecord, StepSettled
 from agents.states import Ending, Outcome, Wait
-from agents.succession import Concluded
+from agents.succession import Queue
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed, WakefulError, described
 from maintenance.ports import BegunHead, Tally, Work
 
 logger = structlog.get_logger("wakeful.agents")
 
 
-BeginNext = Callable[[str, Concluded, Tail, datetime, int], BegunHead | None]
-"""Begins the head of what a settlement leaves: thread, queue, tail of the log, time, and epoch of the next pass."""
+BeginNext = Callable[[Queue, Tail, datetime, str, int], BegunHead | None]
+"""`BeginHead` for the queue that a settlement leaves, with the tail of its log and the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,9 +244,9 @@ class Attempt:
         if done is None:
             settlement.conclude(end, self._append, with_records=left_open)
             return
-        tally.residue = done.residue()
-        if begin_next is not None and done.plain:
-            tally.begin_next = partial(begin_next, self.thread_id, done, sealed.after, at)
+        tally.residue = done.left.residue()
+        if begin_next is not None and done.left.plain:
+            tally.begin_next = partial(begin_next, done.left, sealed.after, at)
 
     def end(self, ending: Ending) -> None:
         """Notes an end without an outcome, if that is still possible; whoever comes next finds out otherwise."""

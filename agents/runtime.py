@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError
 
-from agents import aborts, authorizing, failpoints, ledger, log, records, registry, succession
+from agents import aborts, authorizing, failpoints, hotpath, ledger, log, records, registry, succession
 from agents.attempt import Aborted, Attempt, Halted, Suspended, Yielded, logger
 from agents.authorizing import Denied
 from agents.canonical import Json
@@ -20,10 +20,10 @@ from agents.records import NewRecord, UserInput
 from agents.recovery import execute
 from agents.registry import Driver
 from agents.states import Ending
-from agents.succession import Concluded
+from agents.succession import Queue
 from maintenance import drain, spans
 from maintenance.errors import INTERRUPTIONS, RuntimeFailed
-from maintenance.ports import BegunHead, RecoveryReport, Work
+from maintenance.ports import BeginHead, BegunHead, RecoveryReport, Work
 
 __all__ = ["ThreadLedger", "ThreadRuntime"]
 
@@ -34,6 +34,11 @@ class ThreadRuntime:
     inert = False
     commits_before_user_code = True
     """The claim commits synchronously before a handler runs, so the pass may begin with a relaxed commit."""
+
+    @property
+    def begin_head(self) -> BeginHead | None:
+        """The claim in the transaction that begins the pass, where the database has the statements for it."""
+        return _begin_first if hotpath.serves() else None
 
     def run_recovery(self, work: Work) -> Sequence[RecoveryReport]:
         """Looks at every unsettled submission; repairs what the log says is done and what tried too often."""
@@ -92,20 +97,29 @@ def _input_batch(submission_id: UUID, agent: str, text: str) -> Batch:
     return Batch(f"submission-{record.record_id}", [record])
 
 
-def _begin_next(thread_id: str, left: Concluded, tail: Tail, at: datetime, epoch: int) -> BegunHead | None:
-    """As recovery and `_begin`, in the transaction of the settlement before: a queue in which every submission just
-    waits for its turn leaves recovery nothing to decide, and the head was read under the row lock.
+def _begin_first(thread_id: str, epoch: int) -> BegunHead | None:
+    """The head of a queue that a delivery finds, begun with its pass (`BeginHead`)."""
+    found = succession.look(thread_id)
+    if found is None:
+        return None
+    sequence, digest, at, queue = found
+    return _begin_head(queue, Tail(sequence, digest), at, thread_id, epoch) if queue.plain else None
+
+
+def _begin_head(queue: Queue, tail: Tail, at: datetime, thread_id: str, epoch: int) -> BegunHead | None:
+    """As recovery and `_begin`, for a queue in which every submission just waits for its turn: that leaves recovery
+    nothing to decide. The queue was read under the row lock that this transaction holds.
     """
-    if not left.waiting or left.agent is None or left.input is None or left.principal is None:
+    if not queue.waiting or queue.agent is None or queue.input is None or queue.principal is None:
         return None
     try:
-        driver = registry.get(left.agent)
+        driver = registry.get(queue.agent)
     except UnknownAgent:
-        # The next pass, begun without its head, fails with that; this settlement is not to blame.
+        # The pass, begun without its head, fails with that; a settlement in this transaction is not to blame.
         return None
-    head = left.waiting[0]
+    head = queue.waiting[0]
     failpoints.hit(failpoints.CLAIM_BEFORE, thread_id)
-    sealed = log.seal(_input_batch(head, left.agent, left.input), tail, log.this_process(epoch), at)
+    sealed = log.seal(_input_batch(head, queue.agent, queue.input), tail, log.this_process(epoch), at)
     begun = succession.begin(thread_id, head, sealed)
     if begun is None:
         return None
@@ -114,9 +128,9 @@ def _begin_next(thread_id: str, left: Concluded, tail: Tail, at: datetime, epoch
     claimed = Claimed(
         submission_id=head,
         queue_sequence=place,
-        principal=left.principal,
-        agent=left.agent,
-        input=left.input,
+        principal=queue.principal,
+        agent=queue.agent,
+        input=queue.input,
         number=number,
         first_sequence=sealed.after.sequence,
         input_applied=False,
@@ -134,7 +148,7 @@ def _begin_next(thread_id: str, left: Concluded, tail: Tail, at: datetime, epoch
             return 0
         return _run(attempt, driver)
 
-    return BegunHead(reports=execute.all_wait(left.waiting), run=run)
+    return BegunHead(reports=execute.all_wait(queue.waiting), run=run)
 
 
 def _run(attempt: Attempt, driver: Driver) -> int:
@@ -146,7 +160,7 @@ def _run(attempt: Attempt, driver: Driver) -> int:
         ) as span:
             result = driver.run(attempt)
             span.note(outcome=result.outcome)
-        attempt.settle(result, _begin_next)
+        attempt.settle(result, _begin_head)
     except Suspended:
         return 0
     except Aborted:

@@ -32,18 +32,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
-    """A run that was settled, and the queue that it leaves."""
+class Queue:
+    """The unsettled submissions of a thread, with what is needed to begin the first of them."""
 
-    records: int
-    """Written to the log: fewer than the batch holds means that a record id is taken."""
-    settled: bool
     waiting: list[UUID] | None
-    """Every submission that is left, in queue order; `None` if there is none."""
+    """All of them, in queue order; `None` if there is none."""
     plain: bool | None
     """Each of them just waits for its turn: recovery could decide nothing."""
     principal: str | None
-    """Of the new head, as the two that follow."""
+    """Of the head, as the two that follow."""
     agent: str | None
     input: str | None
 
@@ -54,21 +51,56 @@ class Concluded:
         return Residue(nonterminal=len(self.waiting), autonomous=True, claimable_head=True) if self.plain else None
 
 
-_CONCLUDE = f"""
-    WITH {appending()}, {settling("batch")}, waiting AS (
+def _queue(condition: str = "true") -> tuple[str, str, str]:
+    """The queue of a thread in three parts of a statement: a table, columns that read it, and a join for its head."""
+    table = f"""waiting AS (
         SELECT s.id, s.queue_sequence,
                s.state = '{State.READY}' AND s.first_sequence IS NULL AND a.submission_id IS NULL AS plain
           FROM {SUBMISSION} AS s LEFT JOIN {ABORT} AS a ON a.submission_id = s.id
-         WHERE s.thread_id = %(thread)s AND NOT (s.state = '{State.SETTLED}') AND s.id <> %(submission)s
-    )
-    SELECT (SELECT count(*) FROM written), EXISTS (SELECT FROM settled),
-           (SELECT array_agg(id ORDER BY queue_sequence) FROM waiting), (SELECT bool_and(plain) FROM waiting),
-           head.principal, head.agent, head.input
-      FROM batch LEFT JOIN (
-           SELECT principal, agent, input FROM {SUBMISSION}
-            WHERE thread_id = %(thread)s AND {OPEN} AND id <> %(submission)s ORDER BY queue_sequence LIMIT 1
-           ) AS head ON true
+         WHERE s.thread_id = %(thread)s AND NOT (s.state = '{State.SETTLED}') AND {condition}
+    )"""  # noqa: S608 - identifiers of our own models
+    columns = """(SELECT array_agg(id ORDER BY queue_sequence) FROM waiting), (SELECT bool_and(plain) FROM waiting),
+           head.principal, head.agent, head.input"""
+    head = f"""LEFT JOIN (
+           SELECT principal, agent, input FROM {SUBMISSION} AS s
+            WHERE thread_id = %(thread)s AND {OPEN} AND {condition} ORDER BY queue_sequence LIMIT 1
+           ) AS head ON true"""  # noqa: S608 - identifiers of our own models
+    return table, columns, head
+
+
+_TABLE, _COLUMNS, _HEAD = _queue()
+_LOOK = f"""
+    WITH {_TABLE}
+    SELECT t.tail_sequence, t.tail_digest, {{clock}}, {_COLUMNS}
+      FROM {THREAD} AS t {_HEAD} WHERE t.thread_id = %(thread)s
 """  # noqa: S608 - identifiers of our own models
+
+
+def look(thread_id: str) -> tuple[int, str, datetime, Queue] | None:
+    """Where the log ends (sequence and digest), the time, and the queue; `None` if there is no such thread."""
+    row = timed(_LOOK, {"thread": thread_id})
+    if row is None:
+        return None
+    sequence, digest, now, *queue = row
+    return sequence, digest, now, Queue(*queue)
+
+
+_TABLE, _COLUMNS, _HEAD = _queue("s.id <> %(submission)s")
+_CONCLUDE = f"""
+    WITH {appending()}, {settling("batch")}, {_TABLE}
+    SELECT (SELECT count(*) FROM written), EXISTS (SELECT FROM settled), {_COLUMNS}
+      FROM batch {_HEAD}
+"""  # noqa: S608 - identifiers of our own models
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """A run that was settled."""
+
+    records: int
+    """Written to the log: fewer than the batch holds means that a record id is taken."""
+    settled: bool
+    left: Queue
 
 
 def conclude(
@@ -81,7 +113,10 @@ def conclude(
     params = sealed_parameters(thread_id, sealed)
     params |= {"submission": submission_id, "outcome": outcome, "number": number, "ending": ending}
     row = timed(_CONCLUDE, params)
-    return None if row is None else Concluded(*row)
+    if row is None:
+        return None
+    written, settled, *queue = row
+    return Concluded(written, settled, Queue(*queue))
 
 
 # The conditions stand for constraints that would otherwise fail the statement, and with it the settlement that the

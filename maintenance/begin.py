@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
 from django.db import DatabaseError, transaction
 
-from maintenance import dispatch, failpoints, finish, history, hooks, lease, metrics, rows, start
+from maintenance import dispatch, drain, failpoints, finish, history, hooks, lease, metrics, rows, start
 from maintenance.conf import get_settings
 from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.errors import BEGIN_PASS, INTERRUPTIONS, alarm_operation, kind_of
@@ -28,7 +29,7 @@ def begin(delivery: Delivery, token: uuid.UUID) -> Begun | finish.Finished | Out
     """
     failpoints.hit("maintenance:begin:before", delivery.thread_id)
     installed = hooks.current()
-    relaxed = installed.may_begin_relaxed
+    relaxed = installed.may_begin_relaxed and installed.begin_head is None
     # Race closed: two deliveries of one slot. The second waits here and then sees the lease, or another slot.
     with alarm_operation(BEGIN_PASS), transaction.atomic(durable=True):
         locked = rows.lock(delivery.thread_id, BEGIN_PASS, relaxed=relaxed)
@@ -51,7 +52,9 @@ def classify(locked: Locked, delivery: Delivery) -> Outcome | None:
     if row.has_live_lease(now) and (delivery.forced or delivery.seq in {None, row.alarm_seq}):
         return Outcome.BUSY
     if delivery.forced:
-        return None
+        # A message that forces is for one slot, as any other, and a pause takes it back; a command names no slot.
+        wanted = delivery.seq is None or delivery.seq == row.alarm_seq == row.hint_seq
+        return None if wanted else Outcome.SUPERSEDED
     if row.paused_at or row.quarantined_at:
         return Outcome.PAUSED
     if row.alarm_at is None:
@@ -94,7 +97,15 @@ def _start(locked: Locked, delivery: Delivery, token: uuid.UUID) -> Begun | fini
             return finish.caught_up_at_once(locked, pending, trigger=delivery.trigger, due_at=due_at)
     begun = start.start(locked, token, trigger=delivery.trigger, due_at=due_at, forced=delivery.forced)
     locked.save()
-    return begun
+    return _with_head(begun)
+
+
+def _with_head(begun: Begun) -> Begun:
+    """Begins the head as well, if the runtime can; a worker that drains begins none."""
+    begin_head = hooks.current().begin_head
+    if begin_head is None or not begun.actionable or drain.requested():
+        return begun
+    return replace(begun, head=begin_head(begun.lease.thread_id, begun.lease.epoch))
 
 
 def _pending_deadline(locked: Locked) -> datetime | None:

@@ -16,6 +16,7 @@ from maintenance import clock
 from maintenance.conf import get_settings
 from maintenance.errors import INTERRUPTIONS, traced
 from maintenance.ports import (
+    BeginHead,
     InertLedger,
     InertMessageDelivery,
     InertProjection,
@@ -61,6 +62,11 @@ class Hooks:
         then loses nothing but a lease, and the row is still due.
         """
         return self.runtime.commits_before_user_code and not self.leave_the_database
+
+    @property
+    def begin_head(self) -> BeginHead | None:
+        """How the begin of a pass begins its head too; `None` if the runtime does not, or another hook comes first."""
+        return None if self.leave_the_database else self.runtime.begin_head
 
     def publication_deadline(self, thread_id: str) -> datetime | None:
         """The earliest deadline over all sinks."""

@@ -153,14 +153,24 @@ def _prepare(work: PassWork, begun: Begun, installed: Hooks) -> Begun:
 def _body(work: PassWork, begun: Begun, installed: Hooks, wave: Wave) -> Done:
     """Projection, publication, then canonical work unless a sink holds it back; the wave runs beside all of it."""
     projection_failure = _backfill(work, installed)
+    try:
+        done = _publication_and_canonical_work(work, begun, installed)
+        wave.join()
+    except WakefulError as failure:
+        if projection_failure is not None:
+            failure.also(projection_failure)
+        raise
+    if projection_failure is not None:
+        raise projection_failure
+    return done
+
+
+def _publication_and_canonical_work(work: PassWork, begun: Begun, installed: Hooks) -> Done:
     _publish(work, begun, installed)
     done = Done(ran=False)
     if begun.actionable and not _is_gated(work, installed):
         done = _canonical_work(work, begun, installed)
         _publish(work, begun, installed)
-    wave.join()
-    if projection_failure is not None:
-        raise projection_failure
     return done
 
 
@@ -221,7 +231,8 @@ def _conclude(
     following = finished.next
     if following is None or not following.actionable or tally.begin_next is None:
         return finished
-    return replace(finished, next=replace(following, head=tally.begin_next(following.lease.epoch)))
+    head = tally.begin_next(following.lease.thread_id, following.lease.epoch)
+    return replace(finished, next=replace(following, head=head))
 
 
 def _in_place(may_go_on: Callable[[], bool]) -> bool:

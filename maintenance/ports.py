@@ -56,6 +56,11 @@ class BegunHead:
     """The rest of `Runtime.process_head`."""
 
 
+BeginHead = Callable[[str, int], BegunHead | None]
+"""Begins the head of a thread under an epoch, in a transaction that has locked the thread's row. It writes all of it
+or nothing; `None`: the pass has to begin its head itself."""
+
+
 @dataclass(slots=True)
 class Tally:
     """What the block of `Work.settling` did; it may correct the number."""
@@ -64,10 +69,9 @@ class Tally:
     """Submissions that the block settled."""
     residue: Residue | None = None
     """What is left, if the block has read that itself: it spares finish its scan, and is read as late as a scan's."""
-    begin_next: Callable[[int], BegunHead | None] | None = None
-    """Begins the next head attempt in this very transaction, under the epoch given. Called if the pass goes on in
-    place; writes all of it or nothing (`None`: the next pass begins its head itself), and must not fail because of
-    what that head is, since its failure takes the settlement back."""
+    begin_next: BeginHead | None = None
+    """Begins the next head attempt in this very transaction, if the pass goes on in place. Its failure takes the
+    settlement back, so it must not fail because of what that head is."""
 
 
 class Work(Protocol):
@@ -113,6 +117,14 @@ class Runtime(Protocol):
     commits_before_user_code: bool
     """True if every head attempt commits synchronously before it runs user code or touches the network.
     Then the pass may begin with an asynchronous commit."""
+
+    @property
+    def begin_head(self) -> BeginHead | None:
+        """Begins the head attempt in the transaction that begins its pass, if recovery could decide nothing.
+
+        `None`: this runtime does not. Asked only if no other hook has its turn before the head. That commit is
+        synchronous, since user code comes after it.
+        """
 
     def run_recovery(self, work: Work) -> Sequence[RecoveryReport]:
         """Repairs every nonterminal submission of the thread; one report for each."""
@@ -197,6 +209,7 @@ class InertRuntime:
 
     inert = True
     commits_before_user_code = False
+    begin_head = None
 
     def run_recovery(self, work: Work) -> Sequence[RecoveryReport]:
         del work

@@ -18,7 +18,6 @@ from maintenance.delivery import FORCED, IN_PLACE, Delivery, Outcome
 from maintenance.dispatch import MESSAGE_VERSION
 from maintenance.errors import PassFailed
 from maintenance.identity import is_thread_id
-from maintenance.models import ThreadMaintenance
 from maintenance.passes import Result
 
 log = structlog.get_logger("wakeful.maintenance")
@@ -45,9 +44,6 @@ def run_pass(thread_id: Any = None, seq: Any = None, *surplus: Any, **message: A
         return Outcome.MALFORMED
     # The connection is kept between tasks; one that the server closed meanwhile is replaced here.
     connections.freshen()
-    if delivery.forced and not _is_for_the_slot(delivery):
-        metrics.deliveries.labels(Outcome.SUPERSEDED).inc()
-        return Outcome.SUPERSEDED
     return _run(delivery, message.get("trace"))
 
 
@@ -60,12 +56,6 @@ def _decoded(thread_id: Any, seq: Any, message: dict[str, Any]) -> Delivery | No
     if not _is_count(seq) or not _is_count(hops) or not isinstance(trigger, str):
         return None
     return Delivery(thread_id=thread_id, seq=seq, trigger=trigger[:20], hops=hops, forced=trigger == FORCED)
-
-
-def _is_for_the_slot(delivery: Delivery) -> bool:
-    """Asked before a forced pass, for which begin asks nothing: its message may come again, or after a later pause."""
-    rows = ThreadMaintenance.objects.filter(pk=delivery.thread_id).values_list("alarm_seq", "hint_seq")
-    return rows.first() == (delivery.seq, delivery.seq)
 
 
 def _is_count(value: Any) -> bool:

@@ -16,7 +16,7 @@ from django.db import connection
 from maintenance import hooks
 from maintenance.gate import mutation
 from maintenance.hooks import Hooks
-from maintenance.ports import NOTHING_LEFT, RecoveryReport, Residue, Work
+from maintenance.ports import NOTHING_LEFT, BeginHead, RecoveryReport, Residue, Work
 
 Settling = Callable[[Work, int], None]
 """Called with the number of the job, inside the transaction that settles it."""
@@ -38,6 +38,7 @@ class Jobs:
     """Called when the settlement is committed and the pass is not finished."""
     inert: bool = False
     commits_before_user_code: bool = False
+    begin_head: BeginHead | None = None
 
     def submit(self, number: int, thread_id: str = "t", *, wake: bool = True) -> None:
         """Accepts one job; again with the same number changes nothing but the generation."""

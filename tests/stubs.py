@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from maintenance.errors import PassInterrupted
 from maintenance.hooks import Hooks
-from maintenance.ports import NOTHING_LEFT, InertPublication, RecoveryReport, Residue, Work
+from maintenance.ports import NOTHING_LEFT, BeginHead, InertPublication, RecoveryReport, Residue, Work
 
 Body = Callable[[Work], None]
 
@@ -41,6 +41,7 @@ class StubRuntime:
     on_head: Body | None = None
     inert: bool = False
     commits_before_user_code: bool = False
+    begin_head: BeginHead | None = None
 
     def run_recovery(self, work: Work) -> Sequence[RecoveryReport]:
         self.calls.append("recovery")

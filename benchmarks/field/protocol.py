@@ -43,6 +43,7 @@ class OneTransaction:
 
     inert = False
     commits_before_user_code = True
+    begin_head = None
 
     def run_recovery(self, work: Work) -> Sequence[RecoveryReport]:
         """One transaction closes every window, so nothing is ever left to repair."""

@@ -161,7 +161,7 @@ class Following:
         with work.settling() as tally:
             tally.residue, tally.begin_next = CLAIMABLE, self.begin
 
-    def begin(self, epoch: int) -> BegunHead | None:
+    def begin(self, _thread_id: str, epoch: int) -> BegunHead | None:
         self.epochs.append(epoch)
         return BegunHead(reports=[DEFERRED], run=self.run) if self.fits else None
 

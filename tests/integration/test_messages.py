@@ -117,6 +117,19 @@ def test_i23_a_message_deadline_that_fails_at_finish_fails_the_pass(stage: Stage
     assert row_of().alarm_at is not None
 
 
+def test_a_wave_and_a_backfill_that_both_fail_are_both_told(stage: Stage, frozen: FrozenClock) -> None:
+    due_messages(stage, frozen)
+    stage.messages.on_drain = fail
+    stage.projection.inert, stage.projection.on_drain = False, fail
+    make_row(4, 3, 0, 0)
+
+    result = deliver("t")
+
+    assert "message wave failed" in result.error
+    assert "projection backfill" in result.error
+    assert row_of().last_error == result.error
+
+
 def test_messages_that_cannot_say_hold_no_canonical_work_back(stage: Stage, frozen: FrozenClock) -> None:
     stage.messages.inert = False
     stage.messages.on_deadline = fail

@@ -21,7 +21,7 @@ from maintenance import clock
 from maintenance.hooks import Hooks
 from maintenance.lease import Lease
 from maintenance.models import MutationLease, OperatorAction, PassRun, ThreadMaintenance
-from maintenance.ports import REPAIRED, InertPublication, RecoveryReport, Residue, Work
+from maintenance.ports import REPAIRED, BeginHead, InertPublication, RecoveryReport, Residue, Work
 from maintenance.work import PassWork
 
 READY, WAITING, DONE = "ready", "waiting", "done"
@@ -150,6 +150,7 @@ class JobRuntime:
     """The head attempt raises."""
     inert: bool = False
     commits_before_user_code: bool = True
+    begin_head: BeginHead | None = None
 
     def run_recovery(self, work: Work) -> Sequence[RecoveryReport]:
         """Notes that a pass began, and resumes every job whose answer came."""

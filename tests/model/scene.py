@@ -133,9 +133,9 @@ class Scene(RuleBasedStateMachine):
         for goes_on in (True, False):
             if result.next is None:
                 return
-            before = stored()
+            # Its begin was the finish of the one before, whose lease was its own until then.
             result = passes.go_on(result.next, may_go_on=partial(bool, goes_on))
-            self._note(result.outcome, before)
+            self._note(result.outcome, None)
 
     def start(self, delivery: Delivery) -> None:
         """The begin transaction alone."""

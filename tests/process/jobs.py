@@ -92,6 +92,7 @@ class JobRuntime:
 
     inert = False
     commits_before_user_code = False
+    begin_head = None
 
     def run_recovery(self, work: Work) -> Sequence[RecoveryReport]:
         board().reach("recovery", work.thread_id)

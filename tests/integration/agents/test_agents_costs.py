@@ -69,23 +69,23 @@ def _warm(declare: Declare) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_a_submission_costs_four_commits_and_one_for_each_step(steps: int) -> None:
-    """Submit, begin, claim with input, settlement with finish; each step commits once."""
+def test_a_submission_costs_three_commits_and_one_for_each_step(steps: int) -> None:
+    """Submit; begin, claim, input; settlement with finish. Each step commits once."""
     with counted_commits() as commits:
         api.submit("t", "steps", steps, idempotency_key="k")
         assert deliver("t").outcome is Outcome.RAN
-    assert len(commits) == 4 + steps
+    assert len(commits) == 3 + steps
     assert api.verify("t", all_settled=True).ok
 
 
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_pass_with_an_attempt_costs_few_statements(steps: int) -> None:
-    """Begin 2; recovery 1; claim, input 3; each step 2; settlement with finish 3."""
+    """Begin 2; queue 1; claim and input 1; each step 2; settlement with finish 3."""
     api.submit("t", "steps", steps)
     deliver_it = pass_of()
     with counted_statements() as statements:
         assert deliver_it().outcome is Outcome.RAN
-    assert (len(statements), statements.transactions) == (9 + 2 * steps, 3 + steps)
+    assert (len(statements), statements.transactions) == (7 + 2 * steps, 2 + steps)
 
 
 @pytest.mark.parametrize("calls", [1, 3])
@@ -99,7 +99,7 @@ def test_a_tool_call_costs_two_commits_of_three_statements(declare: Declare, cal
     deliver_it = pass_of()
     with counted_commits() as commits, counted_statements() as statements:
         assert deliver_it().outcome is Outcome.RAN
-    assert (len(commits), len(statements)) == (3 + 2 * calls, 9 + 6 * calls)
+    assert (len(commits), len(statements)) == (2 + 2 * calls, 7 + 6 * calls)
 
 
 def test_followers_cost_a_pass_nothing_more() -> None:
@@ -108,7 +108,7 @@ def test_followers_cost_a_pass_nothing_more() -> None:
     deliver_it = pass_of()
     with counted_statements() as statements:
         assert deliver_it().outcome is Outcome.RAN
-    assert len(statements) == 9
+    assert len(statements) == 7
 
 
 def test_a_pass_reads_nothing_of_what_was_settled_before() -> None:
