@@ -194,7 +194,7 @@ def fail(begun: Begun, error: str, *, outcome: str, backoff: bool, park: bool = 
     """Records a failed, interrupted or parked pass and releases the lease. `False`: it was lost, nothing written.
 
     With `backoff` the slot is replaced by the retry time; without (the worker drains) it stays at begin's fallback,
-    so that another worker goes on at once. With `park` the thread is paused and the slot waits for its resume. Commits
+    so that another worker goes on at once. With `park` the thread is paused, and due as soon as it is resumed. Commits
     synchronously.
     """
     thread_id = begun.lease.thread_id
@@ -209,10 +209,11 @@ def fail(begun: Begun, error: str, *, outcome: str, backoff: bool, park: bool = 
         if backoff:
             row.failures += 1
             alarm.replace(row, decision.retry_at(_failed(locked, begun), get_settings()))
+        elif park:
+            alarm.keep_earlier(row, locked.now)
+            operations.park(locked, error)
         else:
             alarm.keep_earlier(row, locked.now + get_settings().minimum)
-        if park:
-            operations.park(locked, error)
         history.record(
             locked,
             outcome=outcome,

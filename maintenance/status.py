@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce, Greatest
 
 from maintenance import clock
 from maintenance.conf import get_settings
+from maintenance.delivery import Outcome
 from maintenance.history import STILL_DUE, STUCK_AFTER, times_still_due
 from maintenance.models import MutationLease, ThreadMaintenance, WorkerHeartbeat
 from maintenance.sweeper import HEARTBEAT_SECONDS
@@ -28,6 +29,8 @@ DIRTY = Q(processed__lt=F("dirty"), alarm_at__isnull=False)
 STALLED = Q(stalls__gt=0)
 FAILING = Q(failures__gt=0)
 PAUSED = Q(paused_at__isnull=False)
+PARKED = PAUSED & Q(last_outcome=Outcome.PARKED)
+"""Paused by its own pass, or its begin: only a person can mend what hinders it."""
 QUARANTINED = Q(quarantined_at__isnull=False)
 STUCK = RUNNABLE & Q(**{f"last_report__{STILL_DUE}__gte": STUCK_AFTER})
 """A port's deadline is due again and again, and no pass changes that."""
@@ -91,7 +94,7 @@ def explain(row: ThreadMaintenance, now: datetime) -> str:
         case State.QUARANTINED:
             return f"In quarantine ({row.quarantine_reason or 'no reason kept'}): a person has to release it."
         case State.PAUSED:
-            return "Paused by an operator: its work is kept and goes on after resume."
+            return f"{_paused(row)}: its work is kept and goes on after resume."
         case State.RUNNING:
             return f"A pass holds it for at most {spoken(_until(row.lease_expires_at, now))} without a renewal."
         case State.DUE:
@@ -99,6 +102,13 @@ def explain(row: ThreadMaintenance, now: datetime) -> str:
         case State.WAITING:
             return f"Due in {spoken(_until(row.alarm_at, now))}: {why_armed(row, now)}."
     return "Nothing is owed: no alarm."
+
+
+def _paused(row: ThreadMaintenance) -> str:
+    """By whom, as far as the row tells; the operator actions tell all."""
+    return (
+        f"Parked by its last pass ({row.last_error})" if row.last_outcome == Outcome.PARKED else "Paused by an operator"
+    )
 
 
 def why_armed(row: ThreadMaintenance, now: datetime) -> str:

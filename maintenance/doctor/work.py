@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from maintenance import beat, clock, status
 from maintenance.conf import get_settings
 from maintenance.doctor.findings import Finding, error, info, ok, warning
+from maintenance.errors import bounded
 from maintenance.models import ThreadMaintenance, WorkerHeartbeat
 from maintenance.wording import counted, spoken
 
@@ -18,9 +19,10 @@ STANDS_STILL = timedelta(seconds=60)
 
 
 def examine() -> list[Finding]:
-    """Lateness, hand-overs, workers, beat, quarantine, deadlines that do not move on."""
+    """Lateness, hand-overs, workers, beat, who waits for a person, deadlines that do not move on."""
     now, health = clock.now(), status.health()
-    return [_lateness(health), _sweep(now), _workers(now, owing=not health.ok), *_beat(now), *_quarantine(), *_stuck()]
+    alive = [_lateness(health), _sweep(now), _workers(now, owing=not health.ok), *_beat(now)]
+    return [*alive, *_quarantine(), *_parked(), *_stuck()]
 
 
 def _lateness(health: status.Health) -> Finding:
@@ -98,6 +100,19 @@ def _quarantine() -> list[Finding]:
         "Find out what kills their passes (worker log, admin), then: manage.py maintenance release THREAD --reason WHY"
     )
     return [warning("work.quarantine", text, hint)]
+
+
+def _parked() -> list[Finding]:
+    held = ThreadMaintenance.objects.filter(status.PARKED)
+    count = held.count()
+    if not count:
+        return []
+    one, reason = held.values_list("thread_id", "last_error").order_by("-paused_at")[0]
+    text = f"{counted(count, 'thread was', 'threads were')} parked for a person, {one!r} last: {bounded(reason, 200)}"
+    hint = (
+        "Mend what the reason says (`manage.py maintenance status THREAD`), then: manage.py maintenance resume THREAD"
+    )
+    return [warning("work.parked", text, f"{hint} --reason WHY")]
 
 
 def _stuck() -> list[Finding]:

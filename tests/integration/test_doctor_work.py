@@ -96,6 +96,20 @@ def test_a_thread_in_quarantine_is_a_warning_that_names_one() -> None:
     assert "'poison'" in finding.text
 
 
+def test_parked_threads_are_a_warning_with_the_reason_of_the_last() -> None:
+    make_late("stopped", paused_at=clock.now())
+    make_late("unpaid", paused_at=clock.now(), last_outcome="parked", last_error="the balance is exhausted")
+    earlier = clock.now() - timedelta(hours=1)
+    make_late("revoked", paused_at=earlier, last_outcome="parked", last_error="the key is revoked")
+    make_late("resumed", last_outcome="parked", last_error="the key is revoked")
+
+    finding = found(work.examine(), "work.parked")
+
+    assert finding.level is Level.WARNING
+    assert finding.text == "2 threads were parked for a person, 'unpaid' last: the balance is exhausted"
+    assert "maintenance resume" in finding.hint
+
+
 def test_beat_is_told_by_the_time_of_its_last_sweep() -> None:
     from django_celery_beat.models import PeriodicTask
 

@@ -14,6 +14,7 @@ from maintenance.models import OperatorAction, PassRun, ThreadMaintenance
 from maintenance.ports import Work
 from maintenance.testing import deliver
 from tests.arrivals import arrive, raise_it
+from tests.commands import maintenance
 from tests.factories import MS, make_row, numbers, row_of
 from tests.marks import maintenance_database
 
@@ -54,7 +55,7 @@ def test_a_parked_thread_is_paused_as_by_an_operator_and_its_generation_stays(
 
     row, noted = row_of(), OperatorAction.objects.get()
     assert (row.paused_at, row.lease_token, row.quarantined_at) == (frozen.at, None, None)
-    assert numbers(frozen.at) == (4, 3, 1, 50)
+    assert numbers(frozen.at) == (4, 3, 1, 0)
     assert (noted.action, noted.actor, noted.reason) == ("pause", "wakeful", REASON)
     assert (noted.before["paused_at"], noted.after["paused_at"]) == (None, frozen.at.isoformat())
 
@@ -79,7 +80,6 @@ def test_a_resumed_thread_is_handed_over_at_once_and_its_pass_acknowledges(
 ) -> None:
     deliver("t")
     parking.runtime.on_head = None
-    frozen.at += 60_000 * MS
 
     resume()
 
@@ -126,6 +126,15 @@ def test_a_forced_pass_that_parks_again_says_so_and_the_pause_stays(parking: Sta
         REASON,
         "the key is revoked",
     ]
+
+
+def test_the_commands_say_why_and_what_to_do(parking: Stage) -> None:
+    ran = maintenance("pass", "t")
+    told = maintenance("status", "t")
+
+    assert (ran.code, told.code) == (4, 0)
+    assert f"it waits for a person: {REASON}. `maintenance resume` lets it go on." in ran.out
+    assert f"Parked by its last pass ({REASON}): its work is kept and goes on after resume." in told.out
 
 
 @pytest.mark.parametrize(
