@@ -10,6 +10,7 @@ from maintenance.settings_schema import (
     dotted_path,
     integer,
     milliseconds,
+    optional_milliseconds,
     optional_path,
     settings_getter,
 )
@@ -32,6 +33,11 @@ class AgentsSettings:
     """Attempts of one submission that may end without recorded progress."""
     retry_backoff_base: timedelta = milliseconds(1_000, low=1, high=3_600_000)
     retry_backoff_cap: timedelta = milliseconds(60_000, low=1, high=24 * 60 * 60 * 1_000)
+    resume_within: timedelta | None = optional_milliseconds(low=3_600_000, high=366 * 24 * 60 * 60 * 1_000)
+    """A run that was interrupted longer ago is not gone on with by itself: its thread is parked for a person.
+
+    From an hour on, so that no attempt that died after a long run counts as old. `None`: whatever its age.
+    """
 
     settlement_poll: timedelta = milliseconds(500, low=5, high=60_000)
     """How often a waiter looks for a settlement where no notification reaches it."""

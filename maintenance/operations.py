@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from django.db import transaction
 
@@ -19,6 +20,9 @@ Mark = Callable[[Locked], dispatch.Hint | None]
 
 ITSELF = "wakeful"
 """The actor of a pause that nobody asked for: the thread's own pass, or its begin, has parked it."""
+
+GO_ON = ("resume", "release", "force_pass")
+"""The actions by which a person says that the thread may go on as it stands."""
 
 AUDITED = ("dirty", "processed", "alarm_seq", "stalls", "failures", "starts_since_finish")
 
@@ -58,6 +62,12 @@ def resume(thread_id: str, *, actor: str, reason: str) -> bool:
 def release(thread_id: str, *, actor: str, reason: str) -> bool:
     """Takes a thread out of quarantine and resets its start count. `False` if it was not in quarantine."""
     return _operate("release", thread_id, actor, reason, _release)
+
+
+def told_to_go_on(thread_id: str) -> datetime | None:
+    """When a person last said that the thread may go on as it stands."""
+    said = OperatorAction.objects.filter(thread_id=thread_id, action__in=GO_ON).order_by("-id")
+    return said.values_list("created_at", flat=True).first()
 
 
 def park(locked: Locked, reason: str) -> None:

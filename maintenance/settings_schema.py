@@ -59,6 +59,15 @@ def milliseconds(default: int, *, low: int, high: int) -> Any:
     return _duration(default, low=low, high=high, unit="milliseconds", suffix="_MS")
 
 
+def optional_milliseconds(*, low: int, high: int) -> Any:
+    """Declare a `timedelta` set as whole milliseconds (`…_MS`) that need not be there: `None` unless it is given."""
+
+    def read(value: object) -> timedelta | None:
+        return None if value is None else timedelta(milliseconds=_whole_number(value, low=low, high=high))
+
+    return _declare(None, _Setting(read, f"None or a whole number of milliseconds from {low} to {high}", "_MS"))
+
+
 def days(default: int, *, low: int, high: int) -> Any:
     """Declare a `timedelta` set as whole days (`…_DAYS`) from `low` to `high`."""
     return _duration(default, low=low, high=high, unit="days", suffix="_DAYS")

@@ -12,6 +12,7 @@ from agents.attempt import logger
 from agents.errors import AppendConflict, StateConflict
 from agents.log import Batch
 from agents.records import NewRecord, RepairAnnotated
+from agents.recovery import age
 from agents.recovery.classify import Decision, Facts, classify
 from agents.recovery.evidence import gather
 from agents.states import Ending, Outcome, State
@@ -29,12 +30,15 @@ def recover(work: Work) -> Sequence[RecoveryReport]:
     """One report for each unsettled submission, in queue order.
 
     A submission whose repair fails does not stop the others; if it is the head, the pass fails, because nothing
-    may be claimed over it.
+    may be claimed over it. A run that is too old to go on with is looked at last: it parks the thread, and what could
+    be repaired has been.
     """
     reports: list[RecoveryReport] = []
+    begun: Facts | None = None
     for place, facts in enumerate(gather(work.thread_id)):
         work.checkpoint()
         decision = classify(facts)
+        begun = facts if decision is Decision.RESUME_FROM_LAST_STEP else begun
         try:
             disposition = _carry_out(work, facts, decision)
         except (AppendConflict, StateConflict, DatabaseError, InterfaceError) as error:
@@ -47,6 +51,8 @@ def recover(work: Work) -> Sequence[RecoveryReport]:
         reports.append(
             RecoveryReport(submission_id=str(facts.submission_id), decision=decision, disposition=disposition)
         )
+    if begun is not None:
+        age.check(work.thread_id, begun)
     return reports
 
 

@@ -182,6 +182,16 @@ def test_each_relation_holds_up_to_its_limit() -> None:
     assert problem_ids(PASS_DEADLINE_MS=899_999, SOFT_YIELD_MS=899_998) == set()
 
 
+def test_a_limit_that_need_not_be_there_is_none_until_it_is_given() -> None:
+    def resume_within(given: dict[str, object]) -> timedelta | None:
+        return read_settings(AgentsSettings, given, name="AGENTS").resume_within
+
+    assert resume_within({}) is resume_within({"RESUME_WITHIN_MS": None}) is None
+    assert resume_within({"RESUME_WITHIN_MS": 3_600_000}) == timedelta(hours=1)
+    with pytest.raises(ImproperlyConfigured, match="must be None or a whole number of milliseconds from 3600000"):
+        resume_within({"RESUME_WITHIN_MS": 3_599_999})
+
+
 def test_relations_of_agents_settings_are_named() -> None:
     configured = read_settings(AgentsSettings, {"RETRY_BACKOFF_BASE_MS": 60_001, "LOG_PAGE": 1_025}, name="AGENTS")
 

@@ -61,7 +61,7 @@ BREAKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "LR 2 has no line": lambda it: it["LR"].pop("2"),
     "LR 3 is no case": lambda it: it["LR"].update({"3": it["LR"]["2"]}),
     "LR 2 names neither a test nor a reason": lambda it: it["LR"].update({"2": []}),
-    "FR N11 gives no reason": lambda it: it["reasons"].update({"no-age-limit": " "}),
+    "FR O6 gives no reason": lambda it: it["reasons"].update({"no-breaker": " "}),
     "LR 9 gives no reason": lambda it: it["LR"].update({"9": {"because": "children of mine"}}),
     "LR 10 gives no reason": lambda it: it["LR"].update({"10": {}}),
     "AH A-01 names test_gone": lambda it: it["AH"].update({"A-01": ["test_gone"]}),

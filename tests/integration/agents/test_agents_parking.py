@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agents import api
+from agents import api, failpoints
 from agents.models import Submission
 from maintenance import operations
 from maintenance.delivery import Outcome
 from maintenance.models import OperatorAction
-from tests.agents_kit import agents_database, endings, families, run, settled, sound
-from tests.factories import row_of
-from tests.tools_kit import World, call_rows, world
+from maintenance.testing import MovedClock, deliver, moved_clock
+from tests.agents_kit import LEASE, agents_database, endings, families, run, settled, sound
+from tests.factories import MS, row_of
+from tests.tools_kit import World, call_rows, crash, world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from pytest_django import Settings
+
+    from maintenance.testing import Failpoints
     from tests.integration.agents.conftest import Declare
 
 __all__ = ["world"]
 
 pytestmark = agents_database
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 EXHAUSTED = "the balance is exhausted"
 
@@ -175,3 +183,124 @@ def test_a_run_that_was_stopped_parks_nothing(declare: Declare) -> None:
     assert outcomes() == [Outcome.RAN]
     assert Submission.objects.get().state == "suspended"
     assert reasons() == []
+
+
+# --- N11: too old to go on with -----------------------------------------------------------------
+
+
+@pytest.fixture
+def ahead(settings: Settings) -> Iterator[MovedClock]:
+    """Return a clock to move; a run may be gone on with within two days."""
+    settings.AGENTS = {"RESUME_WITHIN_MS": 2 * DAY // MS}
+    with moved_clock() as clock:
+        yield clock
+
+
+def in_two_steps(ctx: api.Context, given: Any) -> list[Any]:
+    return [ctx.step("one", lambda: 1), ctx.step("two", lambda: 2), given]
+
+
+@pytest.fixture
+def interrupted(declare: Declare, points: Failpoints, ahead: MovedClock) -> api.Receipt:
+    """Return a submission whose worker died between its two steps."""
+    declare("worker", in_two_steps)
+    receipt = api.submit("t", "worker", "the input")
+    crash(points, failpoints.STEP_AFTER)
+    return receipt
+
+
+def test_n11_a_run_interrupted_too_long_ago_is_parked_for_a_person_and_keeps_all_that_it_has(
+    interrupted: api.Receipt, ahead: MovedClock
+) -> None:
+    ahead.ahead += 3 * DAY
+    follower = api.submit("t", "worker", "another")
+    logged = families()
+
+    assert outcomes() == [Outcome.PARKED]
+
+    (reason,) = reasons()
+    assert reason.startswith("the run of submission #1 was interrupted 3 d ago, the limit is 2 d: resume")
+    assert families() == logged == ["thread-created", "user-input", "step-settled"]
+    assert [one.state for one in Submission.objects.order_by("queue_sequence")] == ["input_applied", "ready"]
+    sound(all_settled=False)
+
+    resume()
+    run()
+    assert settled(interrupted).result == [1, 2, "the input"]
+    assert settled(follower).result == [1, 2, "another"]
+    sound()
+
+
+def test_n11_within_the_limit_a_run_goes_on_by_itself(interrupted: api.Receipt, ahead: MovedClock) -> None:
+    ahead.ahead += 2 * DAY - HOUR
+    run()
+    assert settled(interrupted).outcome == "completed"
+
+
+def test_n11_without_a_limit_no_run_is_too_old(interrupted: api.Receipt, ahead: MovedClock, settings: Settings) -> None:
+    settings.AGENTS = {}
+    ahead.ahead += 300 * DAY
+    run()
+    assert settled(interrupted).outcome == "completed"
+
+
+def test_n11_a_resume_holds_for_as_long_as_a_run_may_wait(
+    interrupted: api.Receipt, ahead: MovedClock, points: Failpoints
+) -> None:
+    """If nobody comes to it for that long again, it is asked about again; no earlier."""
+    ahead.ahead += 3 * DAY
+    run()
+    resume()
+    ahead.ahead += DAY
+    crash(points, failpoints.CLAIM_BEFORE)
+    ahead.ahead += 2 * DAY
+
+    assert outcomes() == [Outcome.PARKED]
+    assert len(reasons()) == 2
+
+
+def test_n11_a_forced_pass_goes_on_with_an_old_run(interrupted: api.Receipt, ahead: MovedClock) -> None:
+    ahead.ahead += 3 * DAY
+    run()
+    operations.force_pass("t", actor="ann", reason="it is still wanted")
+
+    assert deliver("t", forced=True).outcome is Outcome.RAN
+
+    assert settled(interrupted).outcome == "completed"
+
+
+def test_n11_an_old_run_that_was_aborted_settles_as_such(interrupted: api.Receipt, ahead: MovedClock) -> None:
+    ahead.ahead += 3 * DAY
+    run()
+    api.abort(interrupted, reason="no longer wanted")
+    resume()
+    run()
+
+    assert settled(interrupted).outcome == "aborted"
+    assert len(reasons()) == 1
+
+
+def test_n11_a_run_that_only_waited_is_never_too_old(declare: Declare, points: Failpoints, ahead: MovedClock) -> None:
+    """Also if the worker that woke it died before it went on."""
+    declare("sleeper", lambda ctx, _: ctx.sleep(10 * DAY))
+    receipt = api.submit("t", "sleeper", None)
+    run()
+    ahead.ahead += 11 * DAY
+    crash(points, failpoints.WAKE_AFTER)
+    ahead.ahead += LEASE
+    run()
+
+    assert settled(receipt).outcome == "completed"
+    assert reasons() == []
+
+
+def test_n11_what_was_aborted_behind_an_old_run_settles_all_the_same(
+    interrupted: api.Receipt, ahead: MovedClock
+) -> None:
+    follower = api.submit("t", "worker", "another")
+    api.abort(follower, reason="a mistake")
+    ahead.ahead += 3 * DAY
+
+    assert outcomes() == [Outcome.PARKED]
+
+    assert settled(follower).outcome == "aborted"
