@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from agents import api
 from maintenance import tasks
@@ -32,12 +33,15 @@ class Loss:
 
     def __call__(self) -> None:
         self.left -= 1
-        if self.left == 0 and self._happens:
+        if self.left:
             self._commit()
-        if self.left == 0:
-            backend = connection.connection.info.backend_pid
-            elsewhere(lambda: execute("SELECT pg_terminate_backend(%s, 5000)", backend))
-        # Of a commit that happened, the server's end is the answer to the next one.
+            return
+        if self._happens:
+            self._commit()
+        backend = connection.connection.info.backend_pid
+        elsewhere(lambda: execute("SELECT pg_terminate_backend(%s, 5000)", backend))
+        if self._happens:
+            raise OperationalError from psycopg.OperationalError("server closed the connection unexpectedly")
         self._commit()
 
 
