@@ -9,10 +9,11 @@ from django.db import OperationalError
 
 from agents import api, failpoints, settlement
 from agents.models import Attempt, LogRecord, Submission
+from agents.recovery import execute
 from maintenance import hooks
 from maintenance.delivery import Outcome
 from maintenance.models import ThreadMaintenance
-from maintenance.ports import RecoveryReport, Work
+from maintenance.ports import RecoveryReport
 from maintenance.testing import Crash, deliver, travel
 from tests.agents_kit import (
     LEASE,
@@ -29,7 +30,7 @@ from tests.agents_kit import (
 from tests.statements import Statements, counted_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_django import Settings
 
@@ -41,17 +42,20 @@ pytestmark = agents_database
 
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Return decision and disposition of every recovery report, in order."""
+    """Return decision and disposition of every recovery report, in order, also of heads begun without recovery."""
     seen: list[tuple[str, str]] = []
+
+    def noting(original: Callable[..., Sequence[RecoveryReport]]) -> Callable[..., Sequence[RecoveryReport]]:
+        def noted(given: Any) -> Sequence[RecoveryReport]:
+            made = original(given)
+            seen.extend((report.decision, report.disposition) for report in made)
+            return made
+
+        return noted
+
     runtime = hooks.current().runtime
-    original = runtime.run_recovery
-
-    def noted(work: Work) -> Sequence[RecoveryReport]:
-        made = original(work)
-        seen.extend((report.decision, report.disposition) for report in made)
-        return made
-
-    monkeypatch.setattr(runtime, "run_recovery", noted)
+    monkeypatch.setattr(runtime, "run_recovery", noting(runtime.run_recovery))
+    monkeypatch.setattr(execute, "all_wait", noting(execute.all_wait))
     return seen
 
 
