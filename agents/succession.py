@@ -130,6 +130,7 @@ _BEGIN = f"""
                           AND tail_sequence = %(sequence)s AND tail_digest = %(previous)s)
            AND NOT EXISTS (SELECT FROM {BATCH} WHERE thread_id = %(thread)s AND batch_id = %(batch_id)s)
            AND NOT EXISTS (SELECT FROM {RECORD} WHERE thread_id = %(thread)s AND record_id = ANY (%(ids)b::text[]))
+           AND NOT EXISTS (SELECT FROM {RECORD} WHERE thread_id = %(thread)s AND sequence = %(last)s)
            AND NOT EXISTS (SELECT FROM {ATTEMPT} WHERE submission_id = s.id AND number = s.attempts + 1)
         RETURNING s.id, s.queue_sequence, s.attempts
     ), begun AS (

@@ -166,23 +166,25 @@ def test_a_next_head_that_nobody_here_can_run_leaves_the_settlement_alone(ran: l
     assert Submission.objects.get(pk=second.submission_id).state == State.READY
 
 
-def test_a_next_head_whose_input_is_in_the_log_already_leaves_the_settlement_alone(ran: list[Any]) -> None:
+@pytest.mark.parametrize("place", [4, 1_000], ids=["its place", "its id"])
+def test_a_next_head_whose_input_does_not_fit_the_log_leaves_the_settlement_alone(ran: list[Any], place: int) -> None:
     """Nobody but a person with the database at hand can bring that about; it is the second one's trouble alone."""
     first, second = (api.submit("t", "note", number) for number in range(2))
-    forge(records.input_id(str(second.submission_id)))
+    forge(records.input_id(str(second.submission_id)) if place == 1_000 else "stray", place)
 
     with pytest.raises(PassFailed):
         work()
 
     assert settled(first).result == 0
+    assert ran == [0]
     assert api.settlement(second) is None
 
 
-def forge(record_id: str) -> None:
-    """Puts a record of that id where no batch wrote it."""
+def forge(record_id: str, sequence: int) -> None:
+    """Puts a record where no batch wrote it."""
     batch = LogBatch.objects.filter(thread_id="t").latest("id")
     LogRecord.objects.create(
-        thread_id="t", sequence=1_000, batch=batch, record_id=record_id, family="user-input", text="{}"
+        thread_id="t", sequence=sequence, batch=batch, record_id=record_id, family="user-input", text="{}"
     )
 
 
