@@ -9,7 +9,20 @@ from datetime import datetime
 import structlog
 from django.db import DatabaseError, transaction
 
-from maintenance import dispatch, drain, failpoints, finish, history, hooks, lease, metrics, rows, start
+from maintenance import (
+    ceiling,
+    dispatch,
+    drain,
+    failpoints,
+    finish,
+    history,
+    hooks,
+    lease,
+    metrics,
+    operations,
+    rows,
+    start,
+)
 from maintenance.conf import get_settings
 from maintenance.delivery import Begun, Delivery, Outcome
 from maintenance.errors import BEGIN_PASS, INTERRUPTIONS, alarm_operation, kind_of
@@ -89,6 +102,8 @@ def _start(locked: Locked, delivery: Delivery, token: uuid.UUID) -> Begun | fini
     history.note_lost_lease(locked)
     if row.starts_since_finish >= get_settings().quarantine_starts and not delivery.forced:
         return _quarantine(locked)
+    if not delivery.forced and ceiling.reached(locked):
+        return _park(locked, ceiling.reason())
     due_at = row.alarm_at
     start.let_timer_come(locked)
     if not row.is_dirty:
@@ -130,3 +145,12 @@ def _quarantine(locked: Locked) -> Outcome:
     locked.save()
     metrics.quarantined.inc()
     return Outcome.QUARANTINED
+
+
+def _park(locked: Locked, reason: str) -> Outcome:
+    locked.row.last_outcome, locked.row.last_error = Outcome.PARKED, reason
+    operations.park(locked, reason)
+    lease.release(locked)
+    locked.save()
+    log.warning("pass.parked", thread=locked.row.thread_id, reason=reason)
+    return Outcome.PARKED

@@ -14,6 +14,7 @@ from maintenance.settings_schema import (
     dotted_paths,
     integer,
     milliseconds,
+    optional_integer,
     settings_getter,
     text,
 )
@@ -53,6 +54,8 @@ class MaintenanceSettings:
     failure_backoff_cap: timedelta = milliseconds(60_000, low=1, high=DAY_MS)
     quarantine_starts: int = integer(20, low=2, high=1_000)
     """Starts without a finish or recorded progress after which a thread is quarantined."""
+    passes_per_hour: int | None = optional_integer(low=1, high=1_000_000)
+    """Passes of one thread within an hour after which it is parked for a person. `None`: any number."""
 
     soft_yield: timedelta = milliseconds(600_000, low=10, high=DAY_MS)
     """When the head attempt is asked to stop at its next safe boundary."""

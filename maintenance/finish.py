@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from maintenance import alarm, decision, dispatch, failpoints, history, hooks, lease, operations, rows, start
+from maintenance import alarm, ceiling, decision, dispatch, failpoints, history, hooks, lease, operations, rows, start
 from maintenance.conf import get_settings
 from maintenance.delivery import IN_PLACE, Begun
 from maintenance.errors import FAIL_PASS, FINISH_PASS, FINISH_PUBLICATION_PASS, alarm_operation
@@ -142,7 +142,7 @@ def _hand_on(locked: Locked, begun: Begun, *, in_place: bool) -> Begun | None:
     """Begins the next pass in place of this one, if it is due; otherwise lets the thread go."""
     row = locked.row
     due = row.alarm_at is not None and row.alarm_at <= locked.now
-    if not (in_place and due) or row.paused_at or row.quarantined_at:
+    if not (in_place and due) or row.paused_at or row.quarantined_at or ceiling.reached(locked):
         _let_go(locked)
         return None
     following = start.in_place(locked, begun.lease.successor)

@@ -82,6 +82,15 @@ def integer(default: int, *, low: int, high: int) -> Any:
     return _declare(default, _Setting(read, f"a whole number from {low} to {high}"))
 
 
+def optional_integer(*, low: int, high: int) -> Any:
+    """Declare a whole number that need not be there: `None` unless it is given."""
+
+    def read(value: object) -> int | None:
+        return None if value is None else _whole_number(value, low=low, high=high)
+
+    return _declare(None, _Setting(read, f"None or a whole number from {low} to {high}"))
+
+
 def boolean(default: bool) -> Any:
     """Declare a switch: `True` or `False`, not merely something truthy."""
 

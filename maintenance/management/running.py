@@ -203,7 +203,8 @@ def _line(thread_id: str, result: Result) -> str:
                 "`maintenance pass --force --reason …` runs it once."
             )
         case Outcome.PARKED:
-            return f"{thread_id}: parked, it waits for a person: {result.error}. `maintenance resume` lets it go on."
+            why = f": {result.error}" if result.error else ""
+            return f"{thread_id}: parked, it waits for a person{why}. `maintenance resume` lets it go on."
         case Outcome.EARLY | Outcome.CLEARED | Outcome.SUPERSEDED:
             return (
                 f"{thread_id}: not due ({result.outcome}). `maintenance pass --force --reason …` runs it all the same."
