@@ -28,6 +28,7 @@ WHICH = st.sampled_from([0, 0, 0, 1, 2, 5])
 """Which of several, the newest first."""
 STEPS = st.sampled_from([0.02, 0.05, 0.1, 1, 5, 31, 61])
 """Seconds: the tolerance, the least delay, the base, a scan, the grace, more than a lease, than a mutation lease."""
+REPLY = st.sampled_from(["heard", "heard", "heard", "asked again", "lost"])
 SELDOM = st.sampled_from([False, False, False, True])
 AHEAD = st.sampled_from([None, None, 0.03, 2, 10])
 
@@ -150,7 +151,7 @@ class ProtocolMachine(Scene):
             assert is_owner, "A5: a zombie has worked"
 
     @precondition(lambda self: self.held)
-    @rule(which=WHICH, is_gated=SELDOM, goes_on=st.booleans(), reply=st.sampled_from(["heard", "asked again", "lost"]))
+    @rule(which=WHICH, is_gated=SELDOM, goes_on=st.booleans(), reply=REPLY)
     def finish(self, which: int, is_gated: bool, goes_on: bool, reply: str) -> None:
         held = pick(self.held, which)
         if held.done is None and held.begun.actionable and not is_gated:
