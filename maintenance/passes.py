@@ -119,8 +119,9 @@ def _run(begun: Begun, may_go_on: Callable[[], bool]) -> Result:
     except INTERRUPTIONS as stopped:
         return _interrupted(begun, wave, stopped)
     except OwnershipLost as lost:
-        _stop(wave)
-        return Result(outcome=Outcome.LEASE_LOST, error=lost.message)
+        # To another pass, or to the next one in place, if the runtime wrote on after a commit whose reply was lost.
+        released = _let_go(begun, wave, lost.message, outcome=Outcome.FAILED, backoff=True)
+        return Result(outcome=Outcome.FAILED if released else Outcome.LEASE_LOST, error=lost.message, failed=released)
     except ThreadParked as parked:
         return _parked(begun, wave, parked)
     except Exception as error:  # noqa: BLE001 - every failure is recorded, redacted, and fails the task

@@ -291,6 +291,25 @@ def test_the_pass_begun_by_a_commit_whose_reply_was_lost_is_given_back(
     assert len(sent) == 1
 
 
+def test_the_pass_begun_by_a_commit_whose_reply_was_lost_is_given_back_if_the_runtime_settles_again(
+    settling: Stage, points: Failpoints
+) -> None:
+    """To the runtime it looks as if another pass held the thread."""
+
+    def settle_twice(work: Work) -> None:
+        with pytest.raises(Crash):
+            settle(work)
+        settle(work)
+
+    settling.runtime.on_head = settle_twice
+    points.crash_at("maintenance:finish:after")
+
+    assert deliver_and_go_on().outcome is Outcome.FAILED
+
+    assert row_of().lease_token is None
+    assert [run.outcome for run in PassRun.objects.order_by("id")] == ["ran", "failed"]
+
+
 def test_a_pass_that_lost_its_thread_finds_nothing_to_give_back(settling: Stage) -> None:
     def be_taken_over(work: Work) -> None:
         ThreadMaintenance.objects.filter(pk="t").update(lease_token=ANOTHER)
