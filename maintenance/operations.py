@@ -51,12 +51,12 @@ def wake(thread_id: str, *, actor: str, reason: str) -> bool:
 
 def pause(thread_id: str, *, actor: str, reason: str) -> bool:
     """Holds the thread's passes back; accepted work is kept. `False` if it was paused."""
-    return _operate("pause", thread_id, actor, reason, _pause)
+    return _operate("pause", thread_id, actor, reason, hold)
 
 
 def resume(thread_id: str, *, actor: str, reason: str) -> bool:
     """Lets passes go on and hands a due slot over at once. `False` if it was not paused."""
-    return _operate("resume", thread_id, actor, reason, _resume)
+    return _operate("resume", thread_id, actor, reason, let_go_on)
 
 
 def release(thread_id: str, *, actor: str, reason: str) -> bool:
@@ -75,36 +75,44 @@ def park(locked: Locked, reason: str) -> None:
 
     One that a person has paused already stays paused since then; the newest reason is told.
     """
-    before = _shown(locked.row)
-    _pause(locked)
-    _note(locked, "pause", ITSELF, bounded(reason, MAX_REASON), before)
+    before = shown(locked.row)
+    hold(locked)
+    audited(locked, "pause", ITSELF, bounded(reason, MAX_REASON), before).save()
 
 
 def _operate(action: str, thread_id: str, actor: str, reason: str, change: Change, mark: Mark | None = None) -> bool:
-    if not actor.strip() or not reason.strip():
-        raise OperationDenied(f"{action} needs an actor and a reason; both are kept in the audit log")
+    require_author(action, actor, reason)
     # Race closed: a begin or finish between the look and the write; the audit row tells what really was changed.
     with alarm_operation(SET_ALARM), transaction.atomic():
         locked = rows.lock(thread_id, SET_ALARM)
         if locked is None:
             raise DurableAlarmError(SET_ALARM, "there is no such thread; look its id up with: maintenance status")
-        before = _shown(locked.row)
+        before = shown(locked.row)
         changed = change(locked)
         hint = mark(locked) if mark else dispatch.mark(locked, trigger=action)
         locked.save()
-        _note(locked, action, actor, reason, before)
+        audited(locked, action, actor, reason, before).save()
         dispatch.after_commit(hint)
     return changed
 
 
-def _note(locked: Locked, action: str, actor: str, reason: str, before: dict[str, object]) -> None:
-    OperatorAction.objects.create(
+def require_author(action: str, actor: str, reason: str) -> None:
+    """Raises `OperationDenied` if somebody acts without saying who and why."""
+    if not actor.strip() or not reason.strip():
+        raise OperationDenied(f"{action} needs an actor and a reason; both are kept in the audit log")
+
+
+def audited(
+    locked: Locked, action: str, actor: str, reason: str, before: dict[str, object], **more: object
+) -> OperatorAction:
+    """The audit row of what was done to the locked row, to be stored with it; `before` is what `shown` gave then."""
+    return OperatorAction(
         actor=actor[:200],
         action=action,
         thread_id=locked.row.thread_id,
         reason=reason,
         before=before,
-        after=_shown(locked.row),
+        after=shown(locked.row) | more,
         created_at=locked.now,
     )
 
@@ -133,7 +141,8 @@ def _no_hint(_: Locked) -> None:
     return None
 
 
-def _pause(locked: Locked) -> bool:
+def hold(locked: Locked) -> bool:
+    """Pauses the locked row; `False` if it was paused."""
     if locked.row.paused_at is not None:
         return False
     locked.row.paused_at = locked.now
@@ -142,7 +151,8 @@ def _pause(locked: Locked) -> bool:
     return True
 
 
-def _resume(locked: Locked) -> bool:
+def let_go_on(locked: Locked) -> bool:
+    """Ends the pause of the locked row; `False` if it was not paused."""
     if locked.row.paused_at is None:
         return False
     locked.row.paused_at = None
@@ -161,7 +171,8 @@ def _release(locked: Locked) -> bool:
     return True
 
 
-def _shown(row: ThreadMaintenance) -> dict[str, object]:
+def shown(row: ThreadMaintenance) -> dict[str, object]:
+    """What an audit row keeps of a thread."""
     shown: dict[str, object] = {name: getattr(row, name) for name in AUDITED}
     for name in ("alarm_at", "paused_at", "quarantined_at"):
         moment = getattr(row, name)

@@ -6,10 +6,11 @@ import getpass
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from maintenance import operations
+from maintenance import operations, standstill
 from maintenance.errors import WakefulError
 from maintenance.management.answers import Answer, Exit, unknown_thread
 from maintenance.models import ThreadMaintenance
+from maintenance.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,9 @@ class Verb:
     done: str
     unchanged: str
     unchanged_code: Exit = Exit.OK
+    everywhere: Callable[..., int] | None = None
+    """The same for all threads at once, if that is offered."""
+    help_for_all: str = ""
 
 
 VERBS = {
@@ -29,12 +33,16 @@ VERBS = {
         help="hold the passes of threads back; accepted work is kept",
         done="paused",
         unchanged="was paused already; nothing changed",
+        everywhere=standstill.pause,
+        help_for_all="stop everything: pause every thread that owes something and is not held back",
     ),
     "resume": Verb(
         perform=operations.resume,
         help="let the passes of paused threads go on",
         done="resumed",
         unchanged="was not paused; nothing changed",
+        everywhere=standstill.resume,
+        help_for_all="let go on what `pause --all` holds back, and nothing that was paused by itself",
     ),
     "release": Verb(
         perform=operations.release,
@@ -60,6 +68,16 @@ def operate(name: str, threads: Sequence[str], *, actor: str, reason: str) -> An
         code=code,
         lines=[line for answer in answers for line in answer.lines],
         data={"action": name, "actor": actor, "threads": [answer.data for answer in answers]},
+    )
+
+
+def operate_on_all(name: str, *, actor: str, reason: str) -> Answer:
+    """Performs one operation on every thread that it is for; may be repeated."""
+    verb = VERBS[name]
+    changed = 0 if verb.everywhere is None else verb.everywhere(actor=actor, reason=reason)
+    return Answer(
+        lines=[f"{counted(changed, 'thread', 'threads')} {verb.done}."],
+        data={"action": name, "actor": actor, "changed": changed},
     )
 
 

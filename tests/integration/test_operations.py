@@ -373,7 +373,7 @@ def test_a_pause_that_comes_after_the_force_is_stronger(stage: Stage, frozen: Fr
 def test_an_action_that_cannot_be_written_down_does_not_happen(
     frozen: FrozenClock, sent: list[Hint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OperatorAction.objects, "create", lambda **_: fail())
+    monkeypatch.setattr(OperatorAction, "save", fail)
     make_row(4, 3, 1, 60_000)
     before = stored()
 

@@ -144,6 +144,10 @@ def _ensure(options: dict[str, Any]) -> Answer:
 
 def _operate(options: dict[str, Any]) -> Answer:
     actor = options["actor"] or operating.os_user()
+    if bool(options["threads"]) == options.get("all", False):
+        raise CommandError("name the threads, or --all where there is that", returncode=Exit.USAGE)
+    if not options["threads"]:
+        return operating.operate_on_all(options["verb"], actor=actor, reason=options["reason"])
     return operating.operate(options["verb"], options["threads"], actor=actor, reason=options["reason"])
 
 
@@ -215,7 +219,11 @@ def _add_repairing(verbs: Any) -> None:
 def _add_operating(verbs: Any) -> None:
     for name, verb in operating.VERBS.items():
         parser = _add(verbs, name, _operate, verb.help)
-        parser.add_argument("threads", nargs="+", type=_thread_id, metavar="THREAD")
+        if verb.everywhere is None:
+            parser.add_argument("threads", nargs="+", type=_thread_id, metavar="THREAD")
+        else:
+            parser.add_argument("threads", nargs="*", type=_thread_id, metavar="THREAD")
+            parser.add_argument("--all", action="store_true", help=verb.help_for_all)
         _add_author(parser)
 
 
