@@ -25,7 +25,7 @@ EVERYTHING = "everything"
 def pause(*, actor: str, reason: str) -> int:
     """Pauses every thread that is armed and not held back, the earliest due first; how many that were.
 
-    Passes that run come to their end, and nothing follows them. A thread that owes nothing is left alone, also if it is
+    Passes that run come to their end, and nothing follows them. A thread without an alarm is left alone, also if it is
     given work later. May be repeated. Raises `DurableAlarmError` if rows stay locked by others for seconds.
     """
     operations.require_author("pause", actor, reason)

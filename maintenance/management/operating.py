@@ -34,7 +34,7 @@ VERBS = {
         done="paused",
         unchanged="was paused already; nothing changed",
         everywhere=standstill.pause,
-        help_for_all="stop everything: pause every thread that owes something and is not held back",
+        help_for_all="stop everything: pause every thread that has an alarm and is not held back",
     ),
     "resume": Verb(
         perform=operations.resume,
