@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -99,15 +99,17 @@ def _answer(begun: Begun | Finished | Outcome, may_go_on: Callable[[], bool]) ->
         return Result(outcome=begun)
     if isinstance(begun, Finished):
         return Result(outcome=Outcome.RAN, report=begun.report)
-    failpoints.hit("maintenance:begin:after", begun.lease.thread_id)
-    with renewal.kept(begun.lease):
-        return _run(begun, may_go_on)
+    with ExitStack() as until_the_end:
+        return _run(begun, may_go_on, until_the_end)
 
 
-def _run(begun: Begun, may_go_on: Callable[[], bool]) -> Result:
+def _run(begun: Begun, may_go_on: Callable[[], bool], until_the_end: ExitStack) -> Result:
+    """From the first moment on, whatever stops this pass gives its thread back: its process lives, so no reaper would."""
     work = PassWork(begun.lease, begun.generation if begun.actionable else None)
     wave: Wave | None = None
     try:
+        failpoints.hit("maintenance:begin:after", begun.lease.thread_id)
+        until_the_end.enter_context(renewal.kept(begun.lease))
         installed = hooks.current()
         begun = _prepare(work, begun, installed)
         wave = Wave(work, installed)

@@ -298,3 +298,15 @@ def test_what_the_host_raised_is_in_the_workers_log_with_its_place(
 
     assert f"{Broken.__name__}: secret detail of the host" in caplog.text
     assert "stubs.py" in caplog.text
+
+
+@committed
+@pytest.mark.usefixtures("stage")
+def test_a_pass_that_fails_before_its_first_port_gives_its_thread_back(points: Failpoints) -> None:
+    """Its process lives, so no reaper would; a helper thread that cannot start is one such failure."""
+    make_row(4, 3, 0, 0, seq=7)
+    points.arm("maintenance:begin:after", lambda _: raise_it(RuntimeError("can't start new thread")))
+
+    assert arrive(7).outcome is Outcome.FAILED
+
+    assert (row_of().lease_token, row_of().failures, row_of().is_dirty) == (None, 1, True)
