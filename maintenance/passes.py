@@ -104,7 +104,7 @@ def _answer(begun: Begun | Finished | Outcome, may_go_on: Callable[[], bool]) ->
 
 
 def _run(begun: Begun, may_go_on: Callable[[], bool], until_the_end: ExitStack) -> Result:
-    """From the first moment on, whatever stops this pass gives its thread back: its process lives, so no reaper would."""
+    """Whatever stops this pass, from its first moment on, gives the thread back: no reaper would, its process lives."""
     work = PassWork(begun.lease, begun.generation if begun.actionable else None)
     wave: Wave | None = None
     try:
