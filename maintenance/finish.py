@@ -51,16 +51,16 @@ def finish(begun: Begun, done: Done, *, in_place: bool) -> Finished | None:
     thread_id = begun.lease.thread_id
     failpoints.hit("maintenance:finish:before", thread_id)
     # Race closed: a mutation that commits between the residual scan and the acknowledgement. It waits for this
-    # lock, or its generation is newer than the one acknowledged. Asynchronous: losing it leaves the row dirty; but
-    # if it begins the next pass, only as asynchronous as that begin may be.
-    relaxed = not in_place or hooks.current().may_begin_relaxed
+    # lock, or its generation is newer than the one acknowledged. Asynchronous: losing it leaves the row dirty.
     with alarm_operation(operation), transaction.atomic(durable=True):
-        locked = rows.lock(thread_id, operation, relaxed=relaxed)
+        locked = rows.lock(thread_id, operation, relaxed=True)
         if locked is None:
             return None
         if not lease.is_held(locked, begun.lease):
             return _already(locked, begun)
         finished = finish_locked(locked, begun, done, in_place=in_place)
+        if finished.next is not None and not hooks.current().may_begin_relaxed:
+            rows.commit_synchronously()
     failpoints.hit("maintenance:finish:after", thread_id)
     return finished
 

@@ -142,6 +142,12 @@ def write(thread_id: str, changes: dict[str, Any], ended: PassRun | None) -> Non
         cursor.execute(f"{note}UPDATE {_TABLE} SET {sets} WHERE thread_id = %s", [*params, *values, thread_id])  # noqa: S608
 
 
+def commit_synchronously() -> None:
+    """Takes back what `_relax` has set in this transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL synchronous_commit TO DEFAULT")
+
+
 def _relax(relaxed: bool) -> str:
     """Makes the transaction that the statement runs in commit asynchronously."""
     return ", set_config('synchronous_commit', 'off', true)" if relaxed else ""

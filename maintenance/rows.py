@@ -80,6 +80,12 @@ def lock(thread_id: str, operation: str, *, relaxed: bool = False) -> Locked | N
     return Locked(row, now)
 
 
+def commit_synchronously() -> None:
+    """Takes back `relaxed` for the surrounding transaction: it commits as the connection is configured to."""
+    if hotpath.serves():
+        hotpath.commit_synchronously()
+
+
 def lock_or_create(thread_id: str, operation: str, *, delay: timedelta = NO_DELAY, relaxed: bool = False) -> Locked:
     """As `lock`; a missing row is made with the bootstrap generations and its slot at `now + delay`."""
     locked = lock(thread_id, operation, relaxed=relaxed)

@@ -101,14 +101,26 @@ def test_an_actionable_pass_with_inert_ports_is_two_transactions_of_two_statemen
     assert (len(statements), statements.transactions) == (4, 2)
 
 
-def test_a_pass_in_place_is_begun_by_the_finish_before_it_and_costs_nothing_more() -> None:
+@pytest.mark.parametrize("commits_first", [True, False])
+def test_a_pass_in_place_is_begun_by_the_finish_before_it(commits_first: bool) -> None:
+    """It costs nothing more, unless user code may run before a commit of that pass: then this one is synchronous."""
     make_row(5, 4, 0, 0, seq=7)
-    with hooks.installed(Hooks(runtime=StubRuntime([], settled=1), ledger=StubLedger([], residue=CLAIMABLE))):
+    runtime = StubRuntime([], settled=1, commits_before_user_code=commits_first)
+    with hooks.installed(Hooks(runtime=runtime, ledger=StubLedger([], residue=CLAIMABLE))):
         first = passes.deliver(Delivery(thread_id="t", seq=7), may_go_on=lambda: True)
         assert first.next is not None
         with counted_statements() as statements:
             assert passes.go_on(first.next, may_go_on=lambda: True).next is not None
-    assert (len(statements), statements.transactions) == (2, 1)
+    assert statements.transactions == 1
+    assert statements.sql[2:] == ([] if commits_first else ["SET LOCAL synchronous_commit TO DEFAULT"])
+
+
+def test_a_finish_that_goes_on_with_nothing_commits_asynchronously() -> None:
+    make_row(5, 4, 0, 0, seq=7)
+    with counted_statements() as statements:
+        assert passes.deliver(Delivery(thread_id="t", seq=7), may_go_on=lambda: True).next is None
+    assert (len(statements), statements.transactions) == (4, 2)
+    assert "'off'" in statements.sql[2]
 
 
 @pytest.mark.parametrize("progress", [False, True])
