@@ -219,15 +219,23 @@ class Attempt:
         """
         self.raise_if_stopped()
         self.work.checkpoint()
+        self.settle_stopped(result, self._left_open, begin_next)
+
+    def settle_stopped(
+        self, result: Result, left_open: Callable[[], tuple[NewRecord, ...]], begin_next: BeginNext | None = None
+    ) -> None:
+        """As `settle`, also for an attempt that was stopped; `left_open` are the records of what stays open."""
         failpoints.hit(failpoints.SETTLE_BEFORE, self.thread_id)
         with self._appending, self.work.settling() as tally:
-            self._conclude(result, tally, begin_next)
+            self._conclude(result, left_open(), tally, begin_next)
             failpoints.hit(failpoints.SETTLE_APPENDED, self.thread_id)
         metrics.settlements.labels(result.outcome).inc()
         metrics.attempts.labels(Ending.SETTLED).inc()
         failpoints.hit(failpoints.SETTLE_AFTER, self.thread_id)
 
-    def _conclude(self, result: Result, tally: Tally, begin_next: BeginNext | None) -> None:
+    def _conclude(
+        self, result: Result, left_open: tuple[NewRecord, ...], tally: Tally, begin_next: BeginNext | None
+    ) -> None:
         end = settlement.Conclusion(
             submission_id=self.claimed.submission_id,
             outcome=result.outcome,
@@ -238,7 +246,7 @@ class Attempt:
             failure=result.failure,
             joined=self.joined(),
         )
-        left_open, at = self._left_open(), self.now()
+        at = self.now()
         sealed = log.seal(settlement.batch_of(end, left_open), self._tail, self._producer, at)
         done = settlement.conclude_run(self.thread_id, end, sealed)
         if done is None:

@@ -7,9 +7,9 @@ run, whatever its handler makes of it, and the settlement is its record: what wa
 
 from __future__ import annotations
 
-from agents import calls, failpoints, metrics, policies, settlement
-from agents.attempt import Attempt, logger
-from agents.states import Ending, Outcome
+from agents import calls, metrics, policies, settlement
+from agents.attempt import Attempt, Result, logger
+from agents.states import Outcome
 from agents.tries import Try
 
 DENIED_TAG = "AgentToolAuthorizationDenied"
@@ -45,22 +45,5 @@ def require(attempt: Attempt, made: Try) -> None:
 
 def settle_denied(attempt: Attempt, denied: Denied) -> None:
     """Ends the run of this attempt as failed: its open calls and its settlement, in one commit."""
-    failpoints.hit(failpoints.SETTLE_BEFORE, attempt.thread_id)
-    with attempt.ending() as append:
-        settlement.conclude(
-            settlement.Conclusion(
-                submission_id=attempt.claimed.submission_id,
-                outcome=Outcome.FAILED,
-                run=attempt.run,
-                number=attempt.claimed.number,
-                ending=Ending.SETTLED,
-                failure=denied.failure,
-                joined=attempt.joined(),
-            ),
-            append,
-            with_records=calls.audit(attempt.claimed.submission_id, LEFT_OPEN),
-        )
-        failpoints.hit(failpoints.SETTLE_APPENDED, attempt.thread_id)
-    metrics.settlements.labels(Outcome.FAILED).inc()
-    metrics.attempts.labels(Ending.SETTLED).inc()
-    failpoints.hit(failpoints.SETTLE_AFTER, attempt.thread_id)
+    result = Result(outcome=Outcome.FAILED, failure=denied.failure)
+    attempt.settle_stopped(result, lambda: calls.audit(attempt.claimed.submission_id, LEFT_OPEN))
